@@ -1,0 +1,70 @@
+# On a machine with only Python 3.11 or newer, `make demo` and `make test` do everything: each makes .venv and installs
+# what it needs, once, and again when setup.cfg changes.
+
+PYTHON ?= python3
+VENV ?= .venv
+FLOOR_VENV ?= .venv-floor
+ARGS ?=
+
+RUN := $(VENV)/bin/python -m
+READY := $(VENV)/.installed
+FLOOR_READY := $(FLOOR_VENV)/.installed
+PACKAGING := setup.cfg setup.py pyproject.toml
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test check format docs stress floor bench clean
+
+help: ## Show these targets.
+	@awk -F ':.*## ' '/^[a-z%-]+:.*## / { sub("%", "NAME", $$1); printf "make %-14s %s\n", $$1, $$2 }' Makefile
+	@echo
+	@echo 'Options: PYTHON=python3.12 (another interpreter), ARGS="-k idle -x" (more arguments for pytest, bench or example).'
+
+demo: $(READY) ## Watch a gateway go silent, and the guard stop it (under 30 s).
+	@$(VENV)/bin/streamguard demo
+
+test: $(READY) ## Run the tests, in random order, without the stress tests.
+	$(RUN) pytest -m "not stress" $(ARGS)
+
+check: $(READY) ## Check style (ruff), types (mypy --strict), and the documents.
+	$(RUN) ruff check .
+	$(RUN) ruff format --check .
+	$(RUN) mypy --strict streamguard $(wildcard examples benchmarks)
+	$(RUN) pytest -q tests/test_docs.py
+
+format: $(READY) ## Format the code, and mend what ruff can mend.
+	$(RUN) ruff check --fix .
+	$(RUN) ruff format .
+
+docs: $(READY) ## Run the snippets of README and docs/, and check their links.
+	$(RUN) pytest tests/test_docs.py $(ARGS)
+
+stress: $(READY) ## Run the stress tests: a thousand stalls, breaks, cancels (minutes).
+	$(RUN) pytest -m stress --timeout=600 $(ARGS)
+
+floor: $(FLOOR_READY) ## Run the tests on the oldest dependencies that setup.cfg allows.
+	$(FLOOR_VENV)/bin/python -m pytest -m "not stress" $(ARGS)
+
+bench: $(READY) ## Measure cost per event and added latency.
+	$(VENV)/bin/python benchmarks/run.py $(ARGS)
+
+example-%: $(READY) ## Run examples/NAME.py.
+	$(VENV)/bin/python examples/$*.py $(ARGS)
+
+clean: ## Remove the virtual environments and every cache.
+	rm -rf $(VENV) $(FLOOR_VENV) build dist *.egg-info .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(READY): $(PACKAGING)
+	$(call install,$(VENV),)
+
+$(FLOOR_READY): $(PACKAGING) requirements/floor.txt
+	$(call install,$(FLOOR_VENV),--constraint requirements/floor.txt)
+
+# $(call install,VENV,PIP OPTIONS)
+define install
+@$(PYTHON) -c 'import sys; sys.exit("streamguard needs Python 3.11 or newer: make PYTHON=..." if sys.version_info < (3, 11) else 0)'
+@echo "Installing into $(1) (once, about a minute)"
+@$(PYTHON) -m venv $(1)
+@$(1)/bin/python -m pip install --quiet --disable-pip-version-check $(2) --editable '.[cli,dev]'
+@touch $(1)/.installed
+endef

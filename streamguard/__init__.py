@@ -1,0 +1,63 @@
+"""The stop that `requests` does not have: silence, deadlines and cancellation that really cut a blocked stream."""
+
+import logging
+
+from .classify import Classification, classify
+from .core import CancelToken, Deadline, Timeouts, configure, current_deadline, deadline, shield
+from .errors import (
+    DeadlineExceededError,
+    EmptyStreamError,
+    HTTPStatusError,
+    IncompleteStreamError,
+    InStreamError,
+    MalformedChunkError,
+    NotEventStreamError,
+    StreamCancelledError,
+    StreamguardError,
+    StreamInactivityTimeoutError,
+    TransportError,
+    TransportTimeoutError,
+    UsageError,
+)
+from .http import Adapter
+from .sse import Chunk, Message, ToolCall, has_content
+from .stream import HEARTBEAT, GuardedStream, StreamReport, before_first_chunk, guarded_stream
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "HEARTBEAT",
+    "Adapter",
+    "CancelToken",
+    "Chunk",
+    "Classification",
+    "Deadline",
+    "DeadlineExceededError",
+    "EmptyStreamError",
+    "GuardedStream",
+    "HTTPStatusError",
+    "InStreamError",
+    "IncompleteStreamError",
+    "MalformedChunkError",
+    "Message",
+    "NotEventStreamError",
+    "StreamCancelledError",
+    "StreamInactivityTimeoutError",
+    "StreamReport",
+    "StreamguardError",
+    "Timeouts",
+    "ToolCall",
+    "TransportError",
+    "TransportTimeoutError",
+    "UsageError",
+    "before_first_chunk",
+    "classify",
+    "configure",
+    "current_deadline",
+    "deadline",
+    "guarded_stream",
+    "has_content",
+    "shield",
+]
+
+logging.getLogger("streamguard").addHandler(logging.NullHandler())

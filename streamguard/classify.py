@@ -1,0 +1,154 @@
+"""Read an exception, ours or another library's: what happened, and may it be tried again?
+
+Everything is decided by type, looking through `__cause__`, urllib3's `reason` and exceptions in `args`. Numbers and texts
+are not trusted: every requests exception is an `OSError`, a 401 included, and `errno` is usually None
+(python/cpython#109601).
+"""
+
+import errno
+import http.client
+import socket
+import ssl
+from collections.abc import Iterator
+from concurrent.futures import CancelledError
+from dataclasses import dataclass
+from typing import Literal
+
+import requests
+import urllib3.exceptions as u3
+
+from . import errors
+
+__all__ = ["RETRYABLE_STATUS", "Classification", "classify", "transport_code"]
+
+Kind = Literal["cancel", "deadline", "transport", "http", "server", "protocol", "unknown"]
+Diagnosis = Literal["fail-fast", "retryable"]
+
+RETRYABLE_STATUS = frozenset({408, 425, 429, 500, 502, 503, 504, 529})
+"""HTTP statuses that a later attempt may not meet again (RFC 9110, RFC 8470, RFC 6585; 529 is "overloaded")."""
+
+_RETRYABLE_SERVER_TYPES = frozenset(
+    {"overloaded_error", "rate_limit_error", "api_error", "server_error", "timeout_error"}
+)
+_HOPELESS_CODES = frozenset({"ECERT", "ELOOP"})
+
+_CODES: tuple[tuple[type[BaseException], str], ...] = (
+    (ssl.SSLCertVerificationError, "ECERT"),
+    (socket.gaierror, "EAI_NONAME"),
+    (ConnectionRefusedError, "ECONNREFUSED"),
+    (ConnectionResetError, "ECONNRESET"),
+    (ConnectionAbortedError, "ECONNABORTED"),
+    (BrokenPipeError, "EPIPE"),
+    (TimeoutError, "ETIMEDOUT"),
+    (u3.ConnectTimeoutError, "ETIMEDOUT"),
+    (u3.TimeoutError, "ETIMEDOUT"),
+    (requests.Timeout, "ETIMEDOUT"),
+    (u3.NameResolutionError, "EAI_NONAME"),
+    (u3.InvalidChunkLength, "EPROTO"),
+    (http.client.IncompleteRead, "ECONNRESET"),
+    (ssl.SSLEOFError, "ECONNRESET"),
+    (ssl.SSLZeroReturnError, "ECONNRESET"),
+    (ssl.SSLError, "EPROTO"),
+    (http.client.HTTPException, "EPROTO"),
+    (u3.DecodeError, "EPROTO"),
+    (requests.TooManyRedirects, "ELOOP"),
+)
+_OTHER_TRANSPORT = (
+    u3.HTTPError,
+    requests.ConnectionError,
+    requests.exceptions.ChunkedEncodingError,
+    requests.exceptions.ContentDecodingError,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Classification:
+    """What an exception means for whoever decides about another attempt."""
+
+    kind: Kind
+    """Who or what failed."""
+    diagnosis: Diagnosis
+    """`"retryable"`: a later attempt may succeed. `"fail-fast"`: it will not, or must not be made."""
+    transport_code: str | None = None
+    """For transport faults, a name such as `"ETIMEDOUT"` or `"ECONNRESET"`."""
+
+
+def classify(exc: BaseException) -> Classification:
+    """Say what *exc* means. A cancel comes first, then a deadline: neither may ever be retried."""
+    nest = list(_nest(exc))
+    if _any(nest, (errors.StreamCancelledError, CancelledError, KeyboardInterrupt, SystemExit, GeneratorExit)):
+        return Classification("cancel", "fail-fast")
+    if _any(nest, errors.DeadlineExceededError):
+        return Classification("deadline", "fail-fast")
+    for cause in nest:
+        verdict = _own(cause) or _http(cause)
+        if verdict is not None:
+            return verdict
+    code = transport_code(exc)
+    if code is not None:
+        return _transport(code)
+    return Classification("protocol" if _any(nest, requests.JSONDecodeError) else "unknown", "fail-fast")
+
+
+def transport_code(exc: BaseException) -> str | None:
+    """Name the transport fault in *exc*, or return None if it is none."""
+    nest = list(_nest(exc))
+    for cause in nest:
+        if isinstance(cause, errors.TransportError):
+            return cause.code
+    for kind, code in _CODES:
+        if _any(nest, kind):
+            return code
+    plain = [c for c in nest if isinstance(c, OSError) and not isinstance(c, requests.RequestException | u3.HTTPError)]
+    for cause in plain:
+        return errno.errorcode.get(cause.errno or 0, "EIO")
+    return "EIO" if _any(nest, _OTHER_TRANSPORT) else None
+
+
+def _own(exc: BaseException) -> Classification | None:
+    match exc:
+        case errors.TransportError():
+            return _transport(exc.code)
+        case errors.HTTPStatusError():
+            return Classification("http", _by_status(exc.status_code))
+        case errors.InStreamError():
+            again = exc.type in _RETRYABLE_SERVER_TYPES or exc.code in RETRYABLE_STATUS
+            return Classification("server", "retryable" if again else "fail-fast")
+        case errors.IncompleteStreamError() | errors.MalformedChunkError() | errors.NotEventStreamError():
+            return Classification("protocol", "fail-fast")
+        case errors.StreamguardError():
+            return Classification("unknown", "fail-fast")
+    return None
+
+
+def _http(exc: BaseException) -> Classification | None:
+    response = getattr(exc, "response", None)
+    for status in (getattr(exc, "status_code", None), getattr(response, "status_code", None)):
+        if isinstance(status, int) and status >= 400:
+            return Classification("http", _by_status(status))
+    return None
+
+
+def _transport(code: str) -> Classification:
+    return Classification("transport", "fail-fast" if code in _HOPELESS_CODES else "retryable", code)
+
+
+def _by_status(status: int | None) -> Diagnosis:
+    return "retryable" if status in RETRYABLE_STATUS else "fail-fast"
+
+
+def _any(nest: list[BaseException], kind: type[BaseException] | tuple[type[BaseException], ...]) -> bool:
+    return any(isinstance(exc, kind) for exc in nest)
+
+
+def _nest(exc: BaseException) -> Iterator[BaseException]:
+    """Yield *exc* and every exception inside it, outermost first, each once."""
+    seen: set[int] = set()
+    waiting: list[object] = [exc]
+    while waiting:
+        candidate = waiting.pop(0)
+        if not isinstance(candidate, BaseException) or id(candidate) in seen:
+            continue
+        seen.add(id(candidate))
+        yield candidate
+        waiting += [candidate.__cause__, getattr(candidate, "reason", None), *candidate.args]

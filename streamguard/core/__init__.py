@@ -1,0 +1,23 @@
+"""The kernel: one clock, one cancel, one outcome."""
+
+from .cancel import CancelToken, current_token
+from .clock import monotonic
+from .deadline import Deadline, current_deadline, deadline, shield
+from .limits import NOT_GIVEN, Timeouts, configure, parse_duration
+from .silence import FIRED, SilenceClock
+
+__all__ = [
+    "FIRED",
+    "NOT_GIVEN",
+    "CancelToken",
+    "Deadline",
+    "SilenceClock",
+    "Timeouts",
+    "configure",
+    "current_deadline",
+    "current_token",
+    "deadline",
+    "monotonic",
+    "parse_duration",
+    "shield",
+]

@@ -1,0 +1,26 @@
+"""The monotonic clock that no test tool can freeze.
+
+freezegun replaces `time.monotonic` wherever a module holds it, and hands the fake one to modules imported while time is
+frozen. It leaves `clock_gettime` alone, so every limit of streamguard is measured with that where the system has it.
+
+Limits
+    Windows has no `clock_gettime`: there `time.monotonic` serves, and a module imported under a frozen clock keeps it.
+    On Linux the monotonic clock stands still while the machine is suspended: sleeping laptops do not use up limits.
+"""
+
+import functools
+import threading
+import time
+
+__all__ = ["longest_wait", "monotonic"]
+
+monotonic: "functools.partial[float]"
+if hasattr(time, "clock_gettime"):
+    monotonic = functools.partial(time.clock_gettime, time.CLOCK_MONOTONIC)
+else:  # pragma: no cover - Windows
+    monotonic = functools.partial(time.monotonic)
+
+
+def longest_wait(seconds: float | None) -> float | None:
+    """Return *seconds* as a timeout that `queue` and `threading` accept: never negative, never above their maximum."""
+    return None if seconds is None else min(max(seconds, 0.0), threading.TIMEOUT_MAX)

@@ -1,0 +1,220 @@
+"""What may take how long: the limits of one call, where each came from, and whether they fit together.
+
+Pure but for one look at the environment when a `Timeouts` is made.
+"""
+
+import math
+import numbers
+import os
+import re
+import warnings
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Any, Final, Literal
+
+from ..errors import UsageError
+
+__all__ = ["NOT_GIVEN", "Limit", "NotGiven", "Timeouts", "configure", "parse_duration", "seconds_of"]
+
+Limit = float | timedelta | None
+
+
+class NotGiven:
+    """The type of `NOT_GIVEN`, which tells "left out" from None."""
+
+    def __repr__(self) -> str:
+        return "NOT_GIVEN"
+
+    def __bool__(self) -> Literal[False]:
+        return False
+
+
+NOT_GIVEN: Final = NotGiven()
+
+_DEFAULTS: Final[dict[str, float | None]] = {
+    "connect": 10.0,
+    "response": 120.0,
+    "first": 120.0,
+    "idle": 120.0,
+    "dead": None,
+    "total": None,
+}
+_UNITS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "": 1.0}
+_DURATION: Final = re.compile(r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)\s*(ms|s|m|h|)")
+
+_configured: dict[str, float | None] = {}
+
+
+class Timeouts:
+    """The six limits of a call, in seconds (float or `timedelta`). Immutable; all arguments are keyword-only.
+
+    connect:  call → connected: waiting for the pool, DNS, TCP, proxy, TLS. Default 10.
+    response: connected → response headers complete. Starts anew when the body has been sent, and for each redirect. 120.
+    first:    headers → first chunk that counts. Default: the same as `idle`.
+    idle:     chunk → next chunk. Default 120.
+    dead:     byte → next byte, heartbeat comments included. Default: off.
+    total:    the whole call: all attempts, pauses and waits. Default: off.
+
+    For the phases (all but `total`) None, or a value of 0 or less, means off. For `total` only None means off: 0 or less is
+    *already spent*, and the call raises `DeadlineExceededError` before it connects.
+
+    A limit that is not given comes from `streamguard.configure()`, else from the environment (`STREAMGUARD_IDLE=90s`; a
+    bare number is seconds), else from the default; `total` caps all of those. Limits *given here* that contradict each
+    other are refused with `UsageError`: `idle` above `total`; `dead` above both `first` and `idle`.
+
+    Limits
+        Only time that the caller spends waiting on the upstream counts for the phases. They are enforced inside `next()`.
+    """
+
+    __slots__ = ("_given", "_sources", "_values", "connect", "dead", "first", "idle", "response", "total")
+
+    connect: float | None
+    response: float | None
+    first: float | None
+    idle: float | None
+    dead: float | None
+    total: float | None
+
+    def __init__(
+        self,
+        *,
+        connect: Limit | NotGiven = NOT_GIVEN,
+        response: Limit | NotGiven = NOT_GIVEN,
+        first: Limit | NotGiven = NOT_GIVEN,
+        idle: Limit | NotGiven = NOT_GIVEN,
+        dead: Limit | NotGiven = NOT_GIVEN,
+        total: Limit | NotGiven = NOT_GIVEN,
+    ) -> None:
+        asked = {"connect": connect, "response": response, "first": first, "idle": idle, "dead": dead, "total": total}
+        given = {name: seconds_of(name, value) for name, value in asked.items() if not isinstance(value, NotGiven)}
+        _refuse_conflicts(given)
+        values, sources = _resolve(given, os.environ)
+        for name, value in {**values, "_values": values, "_given": given, "_sources": sources}.items():
+            object.__setattr__(self, name, value)
+
+    _values: dict[str, float | None]
+    _given: dict[str, float | None]
+    _sources: dict[str, str]
+
+    @classmethod
+    def off(cls) -> "Timeouts":
+        """Return limits of which none ever fires."""
+        return cls(connect=None, response=None, first=None, idle=None, dead=None, total=None)
+
+    def replace(self, **limits: Limit | NotGiven) -> "Timeouts":
+        """Return these limits with those in *limits* in their place; `NOT_GIVEN` ones stay as they are."""
+        given: dict[str, Any] = {name: value for name, value in limits.items() if not isinstance(value, NotGiven)}
+        return Timeouts(**{**self._given, **given}) if given else self
+
+    def source(self, name: str) -> str:
+        """Say where the limit *name* came from: "argument", "configure()", an environment variable, "default"."""
+        return self._sources[name]
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise AttributeError(f"Timeouts are immutable; use replace({name}=...)")
+
+    def __delattr__(self, name: str) -> None:
+        raise AttributeError("Timeouts are immutable")
+
+    def __eq__(self, other: object) -> bool:
+        return self._values == other._values if isinstance(other, Timeouts) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(tuple(self._values.values()))
+
+    def __repr__(self) -> str:
+        return f"Timeouts({', '.join(f'{name}={value}' for name, value in self._values.items())})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _rebuild, (self._given,)
+
+
+def configure(**limits: Limit | NotGiven) -> None:
+    """Set this process's own defaults for limits: `configure(idle=60, total=600)`.
+
+    They stand between the arguments of a call and the environment. `NOT_GIVEN` takes one back. Raises TypeError or
+    UsageError, naming the limit, for a value that no limit can have.
+    """
+    for name, value in limits.items():
+        if name not in _DEFAULTS:
+            raise TypeError(f"configure() knows no {name}=; it takes {', '.join(_DEFAULTS)}")
+        if isinstance(value, NotGiven):
+            _configured.pop(name, None)
+        else:
+            _configured[name] = seconds_of(name, value)
+
+
+def parse_duration(text: str) -> float:
+    """Return the seconds in *text*: `90`, `90s`, `1.5h`, `10m`, `250ms`, `1m30s`. Raises ValueError for anything else."""
+    parts = _DURATION.findall(text.strip())
+    if not parts or _DURATION.sub("", text.strip()).strip() or (len(parts) > 1 and any(not unit for _, unit in parts)):
+        raise ValueError(f"{text!r} is no duration: write seconds, or a number with ms, s, m or h, such as 90s or 1.5h")
+    return sum(float(number) * _UNITS[unit] for number, unit in parts)
+
+
+def seconds_of(name: str, value: Limit, *, source: str = "argument") -> float | None:
+    """Return the limit *name* in seconds; None and infinity are off.
+
+    Raises TypeError for what is no number (bool and str included) and UsageError for NaN, naming the limit and its source.
+    """
+    if isinstance(value, timedelta):
+        return value.total_seconds()
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, numbers.Real):
+        kind = type(value).__name__
+        raise TypeError(f"{name}= takes seconds (a number or a timedelta) or None, not {kind}: {value!r} ({source})")
+    seconds = float(value)
+    if math.isnan(seconds):
+        raise UsageError(f"{name}= is not a number of seconds: nan ({source})")
+    return None if seconds == math.inf else seconds
+
+
+def _refuse_conflicts(given: Mapping[str, float | None]) -> None:
+    total, idle, dead = (given.get(name) for name in ("total", "idle", "dead"))
+    first = given.get("first", idle)
+    if total is not None and total > 0 and idle is not None and idle > total:
+        raise UsageError(f"idle={idle:g} can never fire: it is above total={total:g}. Lower idle= or raise total=.")
+    if dead and idle and first and 0 < first < dead and 0 < idle < dead:
+        raise UsageError(
+            f"dead={dead:g} can never fire: it is above first={first:g} and idle={idle:g}. "
+            "dead= is the limit for bytes of any kind; make it the smallest."
+        )
+
+
+def _resolve(
+    given: Mapping[str, float | None], environ: Mapping[str, str]
+) -> tuple[dict[str, float | None], dict[str, str]]:
+    values: dict[str, float | None] = {}
+    sources: dict[str, str] = {}
+    for name, default in _DEFAULTS.items():
+        values[name], sources[name] = _look_up(name, given, environ, default)
+    if sources["first"] == "default":
+        values["first"], sources["first"] = values["idle"], f"as idle, {sources['idle']}"
+    total = values["total"]
+    for name, value in values.items():
+        if name != "total" and value is not None and value <= 0:
+            values[name] = None
+        elif name not in given and total is not None and total > 0 and value is not None:
+            values[name] = min(value, total)
+    return values, sources
+
+
+def _look_up(
+    name: str, given: Mapping[str, float | None], environ: Mapping[str, str], default: float | None
+) -> tuple[float | None, str]:
+    if name in given:
+        return given[name], "argument"
+    if name in _configured:
+        return _configured[name], "configure()"
+    variable = f"STREAMGUARD_{name.upper()}"
+    if variable in environ:
+        try:
+            return parse_duration(environ[variable]), variable
+        except ValueError as exc:
+            warnings.warn(f"{variable} is ignored: {exc}", UserWarning, stacklevel=5)
+    return default, "default"
+
+
+def _rebuild(given: dict[str, Any]) -> Timeouts:
+    return Timeouts(**given)

@@ -1,0 +1,142 @@
+"""A reader thread that fills a queue, and a consumer that never waits longer than it wants to.
+
+The reader's function gets a `Feed` and nothing else of ours, so that it never keeps the consumer's object alive. Whatever
+it puts arrives in order; what it returns or raises becomes the `End` marker. Cancelling the token puts an `End` at once,
+from the cancelling thread: the consumer is free even if the reader cannot be woken.
+"""
+
+import contextvars
+import queue
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from ..errors import StreamguardError
+from .cancel import CancelToken
+from .clock import longest_wait
+
+__all__ = ["End", "Feed", "Pump"]
+
+R = TypeVar("R")
+
+_CAPACITY = 1 << 20
+"""Bytes that may wait for a slow consumer before the reader pauses (and the upstream is held back by TCP)."""
+
+
+@dataclass(frozen=True, slots=True)
+class End(Generic[R]):
+    """The reader's last word: what it returned, or what it raised."""
+
+    result: R | None = None
+    failure: BaseException | None = None
+
+
+class Feed:
+    """The reader's side of a pump: put items, and pause while too much is waiting."""
+
+    __slots__ = ("_capacity", "_given", "_pausing", "_put", "_room", "_taken", "token")
+
+    def __init__(self, token: CancelToken, put: Callable[[object], None], capacity: int = _CAPACITY) -> None:
+        self.token = token
+        self._put = put
+        self._capacity = capacity
+        self._given = 0
+        self._taken = 0
+        self._pausing = False
+        self._room: queue.SimpleQueue[None] = queue.SimpleQueue()
+
+    def put(self, item: object, size: int = 0) -> None:
+        """Hand *item* over; *size* bytes of it count against the capacity. Blocks while the consumer is that far behind."""
+        self._given += size
+        self._put(item)
+        while self._given - self._taken > self._capacity and not self.token.cancelled:
+            self._wait_for_room()
+
+    def take(self, size: int) -> None:
+        """Note, on the consumer's side, that *size* bytes have been taken."""
+        self._taken += size
+        if self._pausing:
+            self.wake()
+
+    def wake(self) -> None:
+        """Wake a reader that waits for room, so that it looks again."""
+        self._room.put(None)
+
+    def _wait_for_room(self) -> None:
+        self._pausing = True
+        if self._given - self._taken > self._capacity and not self.token.cancelled:
+            self._room.get()
+        self._pausing = False
+
+
+class Pump(Generic[R]):
+    """Run *read* in a daemon thread of its own and hand what it puts to the consumer.
+
+    The thread runs in a copy of the context that the pump is made in. *token* is the pump's own: cancelling it ends the
+    pump.
+    """
+
+    def __init__(
+        self, read: Callable[[Feed], R], token: CancelToken, *, name: str = "reader", capacity: int = _CAPACITY
+    ) -> None:
+        self.token = token
+        self._queue: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self.feed = Feed(token, self._queue.put, capacity)
+        context = contextvars.copy_context()
+        self._thread = threading.Thread(
+            target=context.run, args=(_run, read, self.feed), name=f"streamguard-{name}", daemon=True
+        )
+        self._forget = token.on_cancel(_stopper(self._queue, self.feed))
+
+    def start(self) -> None:
+        """Start the reader. Raises StreamguardError if the interpreter can start no thread (any more)."""
+        try:
+            self._thread.start()
+        except RuntimeError as exc:
+            self._forget()
+            raise StreamguardError(f"no reader thread could be started: {exc}") from exc
+
+    def get(self, seconds: float | None) -> object:
+        """Return the next item, waiting at most *seconds* (None: without end; 0: not at all). Raises `queue.Empty`.
+
+        An `End` stays: whoever asks again gets it again.
+        """
+        if seconds is None or seconds > 0:
+            item = self._queue.get(timeout=longest_wait(seconds))
+        else:
+            item = self._queue.get_nowait()
+        if isinstance(item, End):
+            self._queue.put(item)
+        return item
+
+    def stop(self, reason: object, grace: float) -> bool:
+        """Cancel, wait at most *grace* seconds for the thread, and return whether it is gone."""
+        self.token.cancel(reason)
+        return self.join(grace)
+
+    def join(self, grace: float) -> bool:
+        """Wait at most *grace* seconds for the thread to end; return whether it is gone. Never waits for itself."""
+        if self._thread is threading.current_thread():
+            return False
+        if self._thread.ident is not None:
+            self._thread.join(grace)
+        return not self._thread.is_alive()
+
+
+def _stopper(items: "queue.SimpleQueue[Any]", feed: Feed) -> Callable[[], None]:
+    def stop() -> None:
+        items.put(End())
+        feed.wake()
+
+    return stop
+
+
+def _run(read: Callable[[Feed], R], feed: Feed) -> None:
+    try:
+        end = End(read(feed))
+    except BaseException as exc:
+        # The consumer raises it. After a cancel it is only the noise of the cut.
+        end = End(failure=exc)
+    if not feed.token.cancelled:
+        feed._put(end)

@@ -1,0 +1,49 @@
+"""Has it been quiet for too long? Pure: the time is an argument."""
+
+from enum import Enum
+from typing import Final
+
+__all__ = ["FIRED", "Fired", "SilenceClock"]
+
+
+class Fired(Enum):
+    """The type of `FIRED`."""
+
+    FIRED = "fired"
+
+    def __repr__(self) -> str:
+        return "FIRED"
+
+
+FIRED: Final = Fired.FIRED
+
+
+class SilenceClock:
+    """Measure silence against a limit (seconds; None: never too long).
+
+    The caller says what time it is, on any clock that only runs forward. A stream passes the time that its consumer spent
+    *waiting*, so that a consumer that thinks for a minute is no silence of the server.
+
+    The measurement decides, never the mere fact that a wait ended: `due()` may be asked early and as often as one likes.
+    """
+
+    __slots__ = ("limit", "since")
+
+    def __init__(self, limit: float | None, now: float = 0.0) -> None:
+        self.limit = limit
+        self.since = now
+
+    def observe(self, now: float) -> None:
+        """Note that something was heard at *now*."""
+        self.since = now
+
+    def silence(self, now: float) -> float:
+        """Return the seconds since something was heard."""
+        return now - self.since
+
+    def due(self, now: float) -> float | Fired | None:
+        """Return the seconds left, None if there is no limit, or `FIRED` if it is used up."""
+        if self.limit is None:
+            return None
+        left = self.limit - (now - self.since)
+        return left if left > 0 else FIRED

@@ -1,0 +1,17 @@
+"""requests and urllib3: connections that can be cut in every phase, and bodies that are read promptly."""
+
+from .adapter import Adapter
+from .body import drain, read_at_most, read_blocks
+from .sockets import CutError, SocketGuard, attach_response, current_guard, find_socket
+
+__all__ = [
+    "Adapter",
+    "CutError",
+    "SocketGuard",
+    "attach_response",
+    "current_guard",
+    "drain",
+    "find_socket",
+    "read_at_most",
+    "read_blocks",
+]

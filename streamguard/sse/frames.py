@@ -1,0 +1,175 @@
+"""Tell the error frames, and the frames of other APIs, that turn up where a chat chunk was expected."""
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+from streamguard.errors import InStreamError, MalformedChunkError
+from streamguard.sse.chunk import finish_reason_of
+
+__all__ = ["choice_error", "foreign_frame", "frame_error", "in_stream_error", "not_an_object"]
+
+_MAX_BODY_BYTES: Final = 64 * 1024
+_MAX_QUOTE: Final = 200
+_SUCCESS_CODES: Final = (0, 200, "", "0", "200", "ok", "OK", "success")
+_MESSAGE_KEYS: Final = ("message", "msg", "detail", "error_description", "description", "title", "error")
+_STATUS_KEYS: Final = ("status", "status_code", "statusCode")
+_ANTHROPIC_TYPES: Final = (
+    "message_start",
+    "message_delta",
+    "message_stop",
+    "content_block_start",
+    "content_block_delta",
+    "content_block_stop",
+)
+
+
+def frame_error(frame: dict[str, Any], body: str) -> InStreamError | None:
+    """Return the error that *frame* reports outside its choices, or None.
+
+    Known shapes: `{"error": {...}}`, `{"error": "text"}` and `{"errors": [...]}`; `response.failed`;
+    `{"object": "error"}` and `{"type": "error"}`, flat or nested; and, without choices, `{"detail": ...}` alone,
+    `{"message": ..., "code": ...}` and a message beside a status that says error. An `error` that is null, false or
+    empty is none.
+    """
+    choices = frame.get("choices")
+    for key in ("error", "errors"):
+        if _is_error(frame.get(key), beside=choices):
+            return in_stream_error(frame[key], frame, body)
+    if frame.get("type") == "response.failed":
+        return in_stream_error(_response_error(frame), frame, body)
+    if "error" in (frame.get("object"), frame.get("type")) or (not choices and _is_flat_error(frame)):
+        return in_stream_error(frame, frame, body)
+    return None
+
+
+def choice_error(choice: dict[str, Any], frame: dict[str, Any], body: str) -> InStreamError | None:
+    """Return the error that one of the frame's choices reports: an `error` of its own, or that finish reason."""
+    error = choice.get("error")
+    if _is_error(error, beside=choice.get("delta")):
+        return in_stream_error(error, frame, body)
+    if finish_reason_of(choice) == "error":
+        return InStreamError("the server ended the stream with finish_reason 'error'", body=_cut(body))
+    return None
+
+
+def in_stream_error(error: object, frame: dict[str, Any], body: str) -> InStreamError:
+    """Build the error from its object, list or text, and from what stands beside it in the frame.
+
+    The message is the server's own; its type and code stay as they came. *body* is kept up to 64 KiB.
+    """
+    if isinstance(error, list):
+        error = error[0] if error else ""
+    source = error if isinstance(error, dict) else {}
+    message = _message_of(source)
+    if not isinstance(error, dict):
+        said = error if isinstance(error, str) else ""
+        beside = _message_of({key: value for key, value in frame.items() if key != "error"})
+        message = ": ".join(text for text in (said.strip(), beside) if text)
+    code = error if type(error) is int else _code_of(source, frame)
+    message = message or body.strip() or "the server sent an error event without data"
+    return InStreamError(_cut(message), type=_type_of(source, frame), code=code, body=_cut(body))
+
+
+def foreign_frame(frame: dict[str, Any], body: str) -> MalformedChunkError | None:
+    """Return an error that names the API, if *frame* is one of another streaming API's; None if it is not."""
+    api = _api_of(frame)
+    if api is None:
+        return None
+    return MalformedChunkError(
+        f"expected an OpenAI-compatible chat chunk, but this is a frame of {api}; "
+        f'decode="events" or decode="json" reads such a stream: {_quote(body)}'
+    )
+
+
+def not_an_object(body: str, kind: str) -> MalformedChunkError:
+    """Return the error for data that is no JSON object; *kind* says what it is instead."""
+    return MalformedChunkError(
+        f"expected a chat chunk, which is a JSON object, but the event's data is {kind}; "
+        f'decode="events" hands over any event: {_quote(body)}'
+    )
+
+
+def _is_error(error: object, *, beside: object) -> bool:
+    if isinstance(error, str):
+        return bool(error.strip())
+    if isinstance(error, dict) and beside:
+        # Some servers put {"message": null, "code": null} into every good chunk.
+        return any(error.values())
+    return bool(error)
+
+
+def _is_flat_error(frame: dict[str, Any]) -> bool:
+    if frame.keys() == {"detail"}:
+        return bool(frame["detail"])
+    message = frame.get("message", frame.get("msg"))
+    if isinstance(message, str) and "code" in frame:
+        code = frame["code"]
+        return code not in _SUCCESS_CODES and bool(message.strip() or code)
+    return bool(_message_of(frame)) and (frame.get("status") == "error" or _status_of(frame) is not None)
+
+
+def _status_of(frame: dict[str, Any]) -> int | None:
+    statuses = (frame.get(key) for key in _STATUS_KEYS)
+    return next((status for status in statuses if isinstance(status, int) and status >= 400), None)
+
+
+def _response_error(frame: dict[str, Any]) -> object:
+    response = frame.get("response")
+    error = response.get("error") if isinstance(response, dict) else None
+    return error or {"message": "the response failed"}
+
+
+def _message_of(error: dict[str, Any]) -> str:
+    for value in _message_values(error):
+        if isinstance(value, str) and value.strip():
+            return value
+        nested = value[0] if isinstance(value, list) and value else value
+        if isinstance(nested, dict):
+            texts = (text for text in _message_values(nested) if isinstance(text, str) and text.strip())
+            return next(texts, "")
+    return ""
+
+
+def _message_values(error: dict[str, Any]) -> Iterator[object]:
+    return (error[key] for key in _MESSAGE_KEYS if error.get(key))
+
+
+def _type_of(error: dict[str, Any], frame: dict[str, Any]) -> str | None:
+    candidates = [source.get(key) for source in (error, frame) for key in ("type", "error_type", "status")]
+    named = [value for value in candidates if isinstance(value, str) and value]
+    # "error" only says that it is one.
+    return next((value for value in named if value != "error"), named[0] if named else None)
+
+
+def _code_of(error: dict[str, Any], frame: dict[str, Any]) -> str | int | None:
+    for source in (error, frame):
+        code = source.get("code")
+        if isinstance(code, str | int) and not isinstance(code, bool) and code != "":
+            return code
+        if (status := _status_of(source)) is not None:
+            return status
+    return None
+
+
+def _api_of(frame: dict[str, Any]) -> str | None:
+    kind = frame.get("type")
+    if kind in _ANTHROPIC_TYPES:
+        return "the Anthropic Messages API"
+    if isinstance(kind, str) and kind.startswith("response."):
+        return "the OpenAI Responses API"
+    if isinstance(frame.get("candidates"), list) or isinstance(frame.get("promptFeedback"), dict):
+        return "the Gemini API"
+    if isinstance(frame.get("done"), bool) and ("message" in frame or "response" in frame):
+        return "Ollama's native API"
+    return None
+
+
+def _quote(text: str) -> str:
+    quoted = repr(text[: _MAX_QUOTE + 1])
+    return quoted if len(quoted) <= _MAX_QUOTE else quoted[: _MAX_QUOTE - 1] + "…"
+
+
+def _cut(text: str) -> str:
+    if len(text) * 4 <= _MAX_BODY_BYTES:
+        return text
+    return text.encode("utf-8", "replace")[:_MAX_BODY_BYTES].decode("utf-8", "ignore")

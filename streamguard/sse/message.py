@@ -1,0 +1,139 @@
+"""Put the chunks of a chat stream together into the message that the model wrote."""
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+from streamguard.sse.chunk import choice_text, finish_reason_of, index_of, legacy_call, reasoning_text, refusal_text
+from streamguard.sse.tool_calls import ToolCall, ToolCallCollector
+
+__all__ = ["Message", "MessageAssembler"]
+
+_CUT_SHORT: Final = ("length", "content_filter", None)
+_NO_DELTA: Final[dict[str, Any]] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """What a chat stream said, put together. The fields are those of the choice with index 0.
+
+    *Limits*: of an incomplete message the text is what had arrived; its tool calls are never offered as calls to make.
+    """
+
+    text: str = ""
+    reasoning: str = ""
+    tool_calls: tuple[ToolCall, ...] = ()
+    """The calls to make. Empty unless the message is complete and was cut neither by length nor by a content filter."""
+    finish_reason: str | None = None
+    usage: dict[str, Any] | None = None
+    """The token counts as the server gave them last; None means unknown, never zero."""
+    refusal: str = ""
+    invalid_tool_calls: tuple[ToolCall, ...] = ()
+    """Calls that must not be made: unreadable arguments, no name, or a message that was cut short."""
+    choices: tuple["Message", ...] = ()
+    """One message per choice, by index, if more came than the one with index 0; their `usage` is None. Else empty."""
+
+
+class MessageAssembler:
+    """Collect the chunks of one stream, at a constant cost each.
+
+    A misshapen chunk adds what can be read of it and never raises.
+    """
+
+    __slots__ = ("_drafts", "_usage")
+
+    def __init__(self) -> None:
+        self._drafts: dict[int, _Draft] = {}
+        self._usage: dict[str, Any] | None = None
+
+    @property
+    def text(self) -> str:
+        """The text of choice 0 so far. May be read from any thread."""
+        draft = self._drafts.get(0)
+        return "".join(draft.text) if draft else ""
+
+    @property
+    def finish_reason(self) -> str | None:
+        """Why choice 0 ended, if it has."""
+        draft = self._drafts.get(0)
+        return draft.finish_reason if draft else None
+
+    @property
+    def usage(self) -> dict[str, Any] | None:
+        """The token counts as the server gave them last; None means unknown."""
+        return self._usage
+
+    def add(self, chunk: dict[str, Any]) -> None:
+        """Add a chunk."""
+        choices = chunk.get("choices")
+        if type(choices) is list:
+            for choice in choices:
+                if type(choice) is dict:
+                    self._add_choice(choice)
+        usage = chunk.get("usage")
+        if usage and type(usage) is dict:
+            self._usage = usage
+
+    def message(self, complete: bool) -> Message:
+        """Return the message so far; *complete* says whether the stream ended as it should."""
+        drafts = {**self._drafts}
+        choices: tuple[Message, ...] = ()
+        if drafts.keys() - {0}:
+            choices = tuple(drafts[index].message(complete) for index in sorted(drafts))
+        return drafts.get(0, _Draft()).message(complete, usage=self._usage, choices=choices)
+
+    def _add_choice(self, choice: dict[str, Any]) -> None:
+        index = index_of(choice)
+        draft = self._drafts.get(index)
+        if draft is None:
+            draft = self._drafts[index] = _Draft()
+        delta = choice.get("delta")
+        draft.add(choice, delta if type(delta) is dict else _NO_DELTA)
+
+
+class _Draft:
+    __slots__ = ("calls", "finish_reason", "reasoning", "refusal", "text")
+
+    def __init__(self) -> None:
+        # Lists of pieces: adding to a string would copy all of it for every chunk.
+        self.text: list[str] = []
+        self.reasoning: list[str] = []
+        self.refusal: list[str] = []
+        self.calls = ToolCallCollector()
+        self.finish_reason: str | None = None
+
+    def add(self, choice: dict[str, Any], delta: dict[str, Any]) -> None:
+        content = delta.get("content")
+        if type(content) is str and content:
+            self.text.append(content)
+            if len(delta) == 1 and choice.get("finish_reason") is None:
+                return
+        elif text := choice_text(choice, delta):
+            self.text.append(text)
+        self._add_rest(choice, delta)
+
+    def _add_rest(self, choice: dict[str, Any], delta: dict[str, Any]) -> None:
+        if reasoning := reasoning_text(delta):
+            self.reasoning.append(reasoning)
+        if refusal := refusal_text(delta):
+            self.refusal.append(refusal)
+        calls = delta.get("tool_calls")
+        for piece in calls if isinstance(calls, list) else ():
+            self.calls.add(piece)
+        if call := legacy_call(delta):
+            self.calls.add({"index": -1, "function": call})
+        # The first reason counts: what comes later cannot make a cut message whole.
+        self.finish_reason = self.finish_reason or finish_reason_of(choice)
+
+    def message(self, complete: bool, *, usage: dict[str, Any] | None = None, choices: tuple[Message, ...] = ()) -> Message:
+        final = complete and self.finish_reason not in _CUT_SHORT
+        calls = [(call, final and call.usable) for call in self.calls.calls()]
+        return Message(
+            text="".join(self.text),
+            reasoning="".join(self.reasoning),
+            refusal="".join(self.refusal),
+            tool_calls=tuple(call for call, usable in calls if usable),
+            invalid_tool_calls=tuple(call for call, usable in calls if not usable),
+            finish_reason=self.finish_reason,
+            usage=usage,
+            choices=choices,
+        )

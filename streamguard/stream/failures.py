@@ -1,0 +1,173 @@
+"""The errors of a stream, each with what was known and which knob to turn."""
+
+from typing import Any
+
+import requests
+
+from ..classify import transport_code
+from ..core.limits import Timeouts
+from ..errors import (
+    DeadlineExceededError,
+    EmptyStreamError,
+    IncompleteStreamError,
+    StreamCancelledError,
+    StreamguardError,
+    StreamInactivityTimeoutError,
+    TransportError,
+    TransportTimeoutError,
+    UsageError,
+)
+from .clocks import Firing, Phase
+from .report import Recorder
+
+__all__ = ["Failures"]
+
+_ADVICE = {
+    Phase.CONNECT: "Raise connect= if the way to the upstream is slow; check name, port and proxy.",
+    Phase.RESPONSE: "Raise response= if the upstream may think this long before it sends headers.",
+    Phase.FIRST: "Raise first= if the model may take this long to begin; comments do not count, dead= watches the line.",
+    Phase.IDLE: "Raise idle= if the model may pause this long; comments do not count, dead= watches the line.",
+    Phase.DEAD: "Raise dead= if the upstream sends heartbeats less often than this.",
+}
+_WAITED_FOR = {
+    Phase.CONNECT: "no connection",
+    Phase.RESPONSE: "no response headers",
+    Phase.FIRST: "no first chunk",
+    Phase.IDLE: "no further chunk",
+    Phase.DEAD: "not a single byte",
+}
+
+
+class Failures:
+    """Build the errors of one stream from its recorder's numbers."""
+
+    def __init__(self, recorder: Recorder, limits: Timeouts, max_attempts: int | None) -> None:
+        self._recorder = recorder
+        self._limits = limits
+        self._max_attempts = max_attempts
+
+    def limit(self, firing: Firing, now: float, text: str | None) -> StreamguardError:
+        """Return the error for a phase limit that fired; *now* is the monotonic time."""
+        phase, recorder = firing.phase, self._recorder
+        source = self._limits.source(phase.value)
+        message = (
+            f"{_WAITED_FOR[phase]} for {firing.elapsed:.1f} s ({phase.value}={firing.limit:g}, {source}): "
+            f"{self._so_far()}. {_ADVICE[phase]}{self._hint(phase)}"
+        )
+        details = self._details(phase, text) | {"limit": firing.limit, "elapsed": firing.elapsed}
+        if phase in (Phase.CONNECT, Phase.RESPONSE):
+            return TransportTimeoutError(message, **details)
+        return StreamInactivityTimeoutError(
+            message,
+            **details,
+            idle=firing.limit,
+            chunks_received=recorder.chunks,
+            stream_lifetime=details["lifetime"],
+            last_byte_ago=_ago(recorder.last_byte_at, now),
+            last_chunk_ago=_ago(recorder.last_chunk_at, now),
+        )
+
+    def deadline(self, scope: str, limit: float | None, text: str | None) -> DeadlineExceededError:
+        """Return the error for the spent `total=` or ambient deadline."""
+        if scope == "total":
+            what = f"the whole call took longer than total={limit:g} ({self._limits.source('total')})"
+            knob = "Raise total= if it may take this long."
+        else:
+            what, knob = "the surrounding deadline() passed", "Give the deadline() block more time."
+        phase = self._recorder.phase
+        message = f"{what} in phase {phase.value}: {self._so_far()}. {knob}"
+        elapsed = self._recorder.lifetime
+        return DeadlineExceededError(message, **self._details(phase, text), scope=scope, limit=limit, elapsed=elapsed)
+
+    def cancelled(self, reason: object, text: str | None) -> StreamCancelledError:
+        """Return the error for the caller's own cancel."""
+        return StreamCancelledError(
+            f"cancelled: {self._so_far()}", **self._details(self._recorder.phase, text), reason=reason
+        )
+
+    def incomplete(self, text: str | None) -> IncompleteStreamError:
+        """Return the error for a body that ended without saying that it was complete."""
+        kind = IncompleteStreamError if self._recorder.chunks else EmptyStreamError
+        what = "the stream ended with neither [DONE] nor a finish reason" if self._recorder.chunks else "an empty stream"
+        message = f"{what}: {self._so_far()}. If this upstream always ends so, strict=False accepts it."
+        return kind(message, **self._details(self._recorder.phase, text))
+
+    def from_reader(self, exc: BaseException, text: str | None) -> BaseException:
+        """Return what the caller gets for an exception of the reader thread; the original is its `__cause__`."""
+        phase = self._recorder.phase
+        if isinstance(exc, StreamguardError):
+            return self._completed(exc, phase, text)
+        code = transport_code(exc)
+        error: StreamguardError
+        if code is not None:
+            error = self._transport(exc, code, phase, text)
+        elif isinstance(exc, ValueError) and isinstance(exc, requests.RequestException):
+            error = UsageError(f"requests refused the arguments: {type(exc).__name__}")
+        else:
+            return exc
+        error.__cause__ = exc
+        return error
+
+    def _transport(self, exc: BaseException, code: str, phase: Phase, text: str | None) -> TransportError:
+        fault = _innermost(exc)
+        silent = "; not one byte of a response had come" if self._recorder.headers_at is None else ""
+        message = f"{code} in phase {phase.value}: {type(fault).__name__}{_why(fault)}{silent}; {self._so_far()}"
+        details = self._details(phase, text)
+        if code == "ETIMEDOUT":
+            return TransportTimeoutError(message, **details)
+        return TransportError(message, **details, code=code)
+
+    def _completed(self, exc: StreamguardError, phase: Phase, text: str | None) -> StreamguardError:
+        for key, value in self._details(phase, text).items():
+            if getattr(exc, key, None) is None:
+                setattr(exc, key, value)
+        return exc
+
+    def _details(self, phase: Phase, text: str | None) -> dict[str, Any]:
+        recorder = self._recorder
+        return {
+            "phase": phase.value,
+            "lifetime": recorder.lifetime,
+            "chunks": recorder.chunks,
+            "bytes": recorder.bytes,
+            "comments": recorder.comments,
+            "attempt": recorder.attempts,
+            "max_attempts": self._max_attempts,
+            "host": recorder.host,
+            "name": recorder.name,
+            "id": recorder.id,
+            "partial_text": text,
+        }
+
+    def _so_far(self) -> str:
+        r = self._recorder
+        of = f" of {self._max_attempts}" if self._max_attempts else ""
+        name = f", stream {r.name!r}" if r.name else ""
+        return (
+            f"{r.chunks} chunks, {r.bytes} bytes and {r.comments} comments had come in {r.lifetime:.1f} s; "
+            f"attempt {r.attempts}{of}, host {r.host}{name}, id {r.id}"
+        )
+
+    def _hint(self, phase: Phase) -> str:
+        if phase is Phase.FIRST and not self._recorder.bytes:
+            return " Nothing arrived after the headers: a proxy or compression may be buffering the stream."
+        return ""
+
+
+def _innermost(exc: BaseException) -> BaseException:
+    """Return the exception in the middle of requests' and urllib3's wrappings: the one that says what happened."""
+    inner = [exc.__cause__, getattr(exc, "reason", None), *exc.args]
+    for candidate in inner:
+        if isinstance(candidate, BaseException) and candidate is not exc:
+            return _innermost(candidate)
+    return exc
+
+
+def _why(fault: BaseException) -> str:
+    """Return the operating system's or TLS library's own words for a fault; no others (they may hold a URL)."""
+    words = getattr(fault, "verify_message", None) or getattr(fault, "strerror", None)
+    return f" ({words})" if isinstance(words, str) and words else ""
+
+
+def _ago(at: float | None, now: float) -> float | None:
+    return None if at is None else now - at

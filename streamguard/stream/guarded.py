@@ -1,0 +1,369 @@
+"""`guarded_stream`: requests' streaming call, with limits that cut."""
+
+import logging
+import os
+import threading
+import warnings
+import weakref
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Generic, Literal, TypeVar, Unpack, overload
+
+import requests
+import sseclient
+
+from ..core.cancel import CancelToken, current_token
+from ..core.limits import NOT_GIVEN, Limit, NotGiven, Timeouts, seconds_of
+from ..core.pump import Feed
+from ..errors import UsageError
+from ..sse import Chunk, Message, MessageAssembler
+from .attempt import read_attempt
+from .decode import Decoder, Ending, decoder_of
+from .heartbeat import HEARTBEAT
+from .loop import CLOSED, Over, Settings, Source, StreamLoop
+from .report import Recorder, StreamReport
+from .request import RequestKeywords, RequestPlan, plan_request
+from .retry import Attempts, before_first_chunk, policy_of
+
+__all__ = ["GuardedStream", "guarded_stream"]
+
+T = TypeVar("T")
+
+_log = logging.getLogger("streamguard")
+
+
+class _Keywords(RequestKeywords, total=False):
+    counts: Callable[[Any], object] | None
+    strict: bool
+    end_grace: Limit
+    heartbeat: Limit
+    retry: Any
+    cancel: CancelToken | None
+    name: str | None
+    session: requests.Session | None
+    timeouts: Timeouts | None
+    connect: Limit
+    response: Limit
+    first: Limit
+    idle: Limit
+    dead: Limit
+    total: Limit
+
+
+class GuardedStream(Generic[T]):
+    """An iterator over a stream's chunks that cannot hang. Made by `guarded_stream()`.
+
+    It starts at the first `next()`, at `open()`, or at `with`. However it ends, the socket is free and the reader thread
+    gone: at its own end, with `close()`, with the `with` block, or when the last reference to it is dropped.
+
+    Limits
+        Limits are enforced inside `next()`: a consumer that comes back late gets the error late. In a forked child the
+        parent's stream cannot be used (`UsageError`), nor is it harmed.
+    """
+
+    def __init__(self, source: Source, settings: Settings, *, cancel: CancelToken | None, name: str | None) -> None:
+        parent = cancel if cancel is not None else current_token.get()
+        self._token = CancelToken() if parent is None else parent.child()
+        self._assembler = settings.assembler
+        self._recorder = Recorder(name=name, host=source.host, summary=_summary_of(settings.assembler))
+        self._loop = StreamLoop(source, settings, self._token, self._recorder)
+        self._lock = threading.RLock()
+        self._inside = False
+        self._ended = False
+        self._pid = os.getpid()
+        self._finalizer = weakref.finalize(self, _abandon, self._token, self._recorder, self._pid)
+        self._finalizer.atexit = False
+
+    def __iter__(self) -> Iterator[T]:
+        return self
+
+    def __next__(self) -> T:
+        with self._lock:
+            if self._ended:
+                raise StopIteration
+            try:
+                if self._recorder.started is None:
+                    self._start()
+                elif os.getpid() != self._pid:
+                    raise UsageError("this stream belongs to the parent process: open one in the forked child")
+                self._inside = True
+                return self._loop.advance()  # type: ignore[no-any-return]
+            except BaseException as exc:
+                if not self._left(exc):
+                    raise
+            finally:
+                self._inside = False
+        raise StopIteration
+
+    def open(self, *, until: Literal["headers", "first"] = "headers") -> "GuardedStream[T]":
+        """Start now, and return when the response headers (or the first chunk) are here.
+
+        Raises what `next()` would: a 401 is met here, before a view has promised its client a stream. Does nothing if that
+        point is already passed. Heartbeats are not returned while it waits.
+        """
+        if until not in ("headers", "first"):
+            raise UsageError(f"until= takes 'headers' or 'first', not {until!r}")
+        with self._lock:
+            try:
+                if self._recorder.started is None:
+                    self._start()
+                if not self._ended:
+                    self._inside = True
+                    self._loop.open(until == "first")
+            except BaseException as exc:
+                if not self._left(exc):
+                    raise
+            finally:
+                self._inside = False
+        return self
+
+    def close(self) -> None:
+        """End the stream quietly, from any thread: a loop over it just ends. Idempotent; takes milliseconds."""
+        if self._pid != os.getpid():
+            return
+        self._token.cancel(CLOSED)
+        self._loop.cut()
+        self._settle()
+
+    def cancel(self, reason: object = "cancelled") -> bool:
+        """Make the loop over the stream raise `StreamCancelledError`, from any thread or a signal handler.
+
+        Returns False if the stream had been cancelled or closed already. After the end of the stream it changes nothing.
+        """
+        return self._token.cancel(reason)
+
+    def read(self) -> Any:
+        """Consume the rest, and return all of the text (`decode="chat"`), all bytes from here, or a list of the chunks."""
+        chunks = [chunk for chunk in self if chunk is not HEARTBEAT]
+        if self._assembler is not None:
+            return self._assembler.text
+        if chunks and all(isinstance(chunk, bytes) for chunk in chunks):
+            return b"".join(chunks)  # type: ignore[arg-type]
+        return chunks
+
+    @property
+    def response(self) -> requests.Response:
+        """The response of the last attempt. Raises UsageError as long as there is none. Do not read its body."""
+        if self._loop.response is None:
+            raise UsageError("there is no response yet: the stream starts at next(), open() or with")
+        return self._loop.response
+
+    @property
+    def text(self) -> str:
+        """The text handed over so far (`decode="chat"`); never blocks."""
+        return "" if self._assembler is None else self._assembler.text
+
+    @property
+    def message(self) -> Message:
+        """The message assembled so far. Tool calls are in it only when the stream is complete. `decode="chat"` only."""
+        if self._assembler is None:
+            raise UsageError('only decode="chat" assembles a message')
+        final = self._recorder.final
+        return self._assembler.message(complete=final is not None and final.outcome == "completed")
+
+    @property
+    def report(self) -> StreamReport:
+        """What happened: frozen once the stream has ended, a snapshot before that."""
+        self._settle()
+        return self._recorder.final or self._recorder.snapshot()
+
+    def __enter__(self) -> "GuardedStream[T]":
+        return self.open()
+
+    def __exit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        report = self._recorder.final or self._recorder.snapshot()
+        return f"<GuardedStream {report.name or report.id} {report.outcome} chunks={report.chunks}>"
+
+    def _start(self) -> None:
+        if os.getpid() != self._pid:
+            raise UsageError("this stream was made in the parent process: make one in the forked child")
+        self._loop.start()
+
+    def _left(self, exc: BaseException) -> bool:
+        """End the stream, whatever came out of the loop; return whether that was only its quiet end."""
+        if os.getpid() != self._pid:
+            return False
+        self._ended = True
+        if self._recorder.final is None:
+            # Not one of our endings: Ctrl-C, a signal handler's exception, a fault in the caller's counts= or decode=.
+            outcome: Literal["error", "closed"] = "error" if isinstance(exc, Exception) else "closed"
+            self._token.cancel(CLOSED)
+            self._loop.cut()
+            self._recorder.conclude(outcome, error_type=type(exc).__name__)
+        self._token.detach()
+        self._log_end()
+        return isinstance(exc, Over)
+
+    def _settle(self) -> None:
+        """Conclude a stream that was closed or cancelled while nobody was in `next()`."""
+        if not self._token.cancelled or self._inside or self._recorder.final is not None:
+            return
+        closed = self._token.reason is CLOSED
+        if closed:
+            self._ended = True
+            self._token.detach()
+        if self._recorder.conclude("closed" if closed else "cancelled"):
+            self._log_end()
+
+    def _log_end(self) -> None:
+        report = self._recorder.final
+        if report is not None:
+            _log.info("stream %s", report.outcome, extra={"streamguard": report.to_log()})
+
+
+def _abandon(token: CancelToken, recorder: Recorder, pid: int) -> None:
+    """Free what a collected stream held. It may run anywhere, so it logs nothing and waits for nobody."""
+    if os.getpid() != pid:
+        return
+    if recorder.started is None and not token.cancelled:
+        warnings.warn(f"stream {recorder.name or recorder.id} was never started", ResourceWarning, stacklevel=2)
+    token.cancel(CLOSED)
+    token.detach()
+    recorder.conclude("closed")
+
+
+def _summary_of(assembler: MessageAssembler | None) -> Callable[[], tuple[str | None, dict[str, Any] | None]]:
+    def summary() -> tuple[str | None, dict[str, Any] | None]:
+        return (None, None) if assembler is None else (assembler.finish_reason, assembler.usage)
+
+    return summary
+
+
+@dataclass(frozen=True, slots=True)
+class _Requests:
+    """The source of `guarded_stream`: a request with requests."""
+
+    plan: RequestPlan
+    make_decoder: Callable[[], Decoder]
+
+    @property
+    def host(self) -> str:
+        return self.plan.host
+
+    @property
+    def reports_phases(self) -> bool:
+        return self.plan.reports_phases
+
+    def read(self, feed: Feed) -> Ending:
+        return read_attempt(self.plan, self.make_decoder, feed)
+
+    def why_not_replayable(self) -> str | None:
+        return self.plan.why_not_replayable()
+
+
+_RETRY_BY_DEFAULT = before_first_chunk()
+
+
+@overload
+def guarded_stream(
+    method: str, url: str, *, decode: Literal["chat"] = "chat", **options: Unpack[_Keywords]
+) -> GuardedStream[Chunk]: ...
+@overload
+def guarded_stream(
+    method: str, url: str, *, decode: Literal["events"], **options: Unpack[_Keywords]
+) -> GuardedStream[sseclient.Event]: ...
+@overload
+def guarded_stream(
+    method: str, url: str, *, decode: Literal["json"], **options: Unpack[_Keywords]
+) -> GuardedStream[Any]: ...
+@overload
+def guarded_stream(
+    method: str, url: str, *, decode: Literal["bytes"], **options: Unpack[_Keywords]
+) -> GuardedStream[bytes]: ...
+@overload
+def guarded_stream(
+    method: str, url: str, *, decode: Callable[[sseclient.Event], T | None], **options: Unpack[_Keywords]
+) -> GuardedStream[T]: ...
+def guarded_stream(
+    method: str,
+    url: str,
+    *,
+    decode: Any = "chat",
+    counts: Callable[[Any], object] | None = None,
+    strict: bool = True,
+    end_grace: Limit = 1.0,
+    heartbeat: Limit = None,
+    retry: Any = NOT_GIVEN,
+    cancel: CancelToken | None = None,
+    name: str | None = None,
+    session: requests.Session | None = None,
+    timeouts: Timeouts | None = None,
+    connect: Limit | NotGiven = NOT_GIVEN,
+    response: Limit | NotGiven = NOT_GIVEN,
+    first: Limit | NotGiven = NOT_GIVEN,
+    idle: Limit | NotGiven = NOT_GIVEN,
+    dead: Limit | NotGiven = NOT_GIVEN,
+    total: Limit | NotGiven = NOT_GIVEN,
+    **options: Any,
+) -> GuardedStream[Any]:
+    """Request *url* with requests and return its chunks as an iterator that cannot hang.
+
+    Nothing is sent until the first `next()`, `open()` or `with`. requests' own keywords (`json data params headers auth
+    cookies files proxies verify cert allow_redirects hooks`) pass through; `timeout=` and `stream=` do not.
+
+    decode:    `"chat"` (default: OpenAI-compatible chunks), `"events"` (`sseclient.Event`), `"json"` (each event's data),
+               `"bytes"`, or a callable on events (whose None is skipped).
+    counts:    predicate on chunks: only those count as progress; all are handed over. Default: every chunk counts.
+    strict:    False accepts a stream that ends without saying that it is complete. Default True.
+    end_grace: seconds of silence, after every choice has its finish reason, that complete the stream. Default 1; None: off.
+    heartbeat: seconds of silence after which `next()` returns `HEARTBEAT`. Default None: never.
+    retry:     None, a number of retries, or a `tenacity.Retrying`. Default: `before_first_chunk(max_retries=2)`.
+    cancel:    a token whose cancel raises `StreamCancelledError` in the loop.
+    name:      your name for it, in the report, in errors and logs.
+    session:   a `requests.Session` to use, left as it is. Default: one of its own, on its own connection.
+    timeouts, or `connect response first idle dead total`: the limits, see `Timeouts`; the short forms come first.
+
+    Raises TypeError and UsageError at once for arguments that cannot be right. Iterating raises
+    `StreamInactivityTimeoutError` (silence), `TransportTimeoutError` (connect, response), `DeadlineExceededError` (total,
+    or a surrounding `deadline()`), `StreamCancelledError`, `HTTPStatusError`, `NotEventStreamError`, `InStreamError`,
+    `IncompleteStreamError`, `MalformedChunkError` or `TransportError`; each once, then the iterator is at its end.
+
+    Limits
+        With a session of yours, the phases before the headers can be cut only if `streamguard.Adapter` is mounted on it.
+        Name resolution, and waiting for a slot of a blocking pool, cannot be cut: you get the error on time, the thread
+        stays until the resolver gives up, and the report counts it.
+    """
+    limits = _limits(timeouts, connect=connect, response=response, first=first, idle=idle, dead=dead, total=total)
+    policy = _RETRY_BY_DEFAULT if isinstance(retry, NotGiven) else policy_of(retry)
+    _check(counts=counts, cancel=cancel, name=name)
+    make_decoder = decoder_of(decode)
+    plan = plan_request(method, url, options, session=session, limits=limits, repeatable=policy is not None)
+    settings = Settings(
+        limits=limits,
+        attempts=Attempts(policy),
+        convert=decode if callable(decode) else None,
+        counts=counts,
+        assembler=MessageAssembler() if decode == "chat" else None,
+        strict=bool(strict),
+        end_grace=seconds_of("end_grace", end_grace),
+        heartbeat=_positive("heartbeat", heartbeat),
+    )
+    return GuardedStream(_Requests(plan, make_decoder), settings, cancel=cancel, name=name)
+
+
+def _limits(timeouts: Timeouts | None, **short: Limit | NotGiven) -> Timeouts:
+    if timeouts is None:
+        return Timeouts(**short)
+    if not isinstance(timeouts, Timeouts):
+        raise TypeError(f"timeouts= takes a Timeouts, not {type(timeouts).__name__}")
+    return timeouts.replace(**short)
+
+
+def _check(*, counts: object, cancel: object, name: object) -> None:
+    if counts is not None and not callable(counts):
+        raise TypeError(f"counts= takes a predicate on chunks, not {type(counts).__name__}")
+    if cancel is not None and not isinstance(cancel, CancelToken):
+        raise TypeError(f"cancel= takes a CancelToken, not {type(cancel).__name__}")
+    if name is not None and not isinstance(name, str):
+        raise TypeError(f"name= takes a str, not {type(name).__name__}")
+
+
+def _positive(name: str, value: Limit) -> float | None:
+    seconds = seconds_of(name, value)
+    return seconds if seconds is not None and seconds > 0 else None

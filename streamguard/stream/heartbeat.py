@@ -1,0 +1,29 @@
+"""The item that `heartbeat=` makes `next()` return during silence."""
+
+import threading
+
+__all__ = ["HEARTBEAT", "Heartbeat"]
+
+
+class Heartbeat(threading.local):
+    """Nothing has come for a while, and the stream is still open. Falsy; compare with `is HEARTBEAT`.
+
+    There is one such object, so that it can be compared by identity. Its values are those of the heartbeat that this
+    thread got last.
+    """
+
+    text = ""
+    """Always empty: printing it does no harm."""
+    silence = 0.0
+    """Seconds waited since the current phase's clock last started."""
+    phase = ""
+    """Where the stream is: connect, response, first, idle, retry."""
+
+    def __bool__(self) -> bool:
+        return False
+
+    def __repr__(self) -> str:
+        return f"<HEARTBEAT phase={self.phase!r} silence={self.silence:.1f}>"
+
+
+HEARTBEAT = Heartbeat()

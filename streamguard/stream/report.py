@@ -1,0 +1,189 @@
+"""What happened to a stream: the report that users read, and the recorder that fills it in."""
+
+import datetime
+import uuid
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+from ..core.clock import monotonic
+from .clocks import Phase
+
+__all__ = ["Outcome", "Recorder", "StreamReport"]
+
+Outcome = Literal["running", "completed", "incomplete", "timeout", "cancelled", "closed", "error"]
+
+Summary = tuple[str | None, dict[str, Any] | None]
+"""Finish reason and usage, as the stream has told them so far."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamReport:
+    """How a stream went. Frozen once the stream has ended; before that, a snapshot with outcome `"running"`.
+
+    Durations are seconds on the monotonic clock; `started_at` is a label of the wall clock. What never happened is None.
+    """
+
+    outcome: Outcome
+    """completed, incomplete (accepted by `strict=False`), timeout, cancelled, closed (left early), error."""
+    phase: str
+    """Where it stands or stopped: connect, response, first, idle, dead, retry, done."""
+    attempts: int
+    """Attempts started."""
+    chunks: int
+    """Chunks handed over."""
+    bytes: int
+    """Bytes of body received in all attempts, after decompression."""
+    comments: int
+    """SSE comments (heartbeats) received in all attempts."""
+    time_to_headers: float | None
+    """From the start of the call to the headers of the last attempt."""
+    time_to_first_byte: float | None
+    """From the start of the call to the first byte of body."""
+    time_to_first_chunk: float | None
+    """From the start of the call to the arrival of the first chunk that counts."""
+    max_gap: float | None
+    """The longest time between the arrivals of two chunks that count."""
+    lifetime: float
+    """From the start of the call to its end (or to now)."""
+    finish_reason: str | None
+    usage: dict[str, Any] | None
+    """The server's token counts; None if it sent none. Never a guess."""
+    abandoned_threads: int
+    """Reader threads that could not be woken, and were left behind."""
+    error_type: str | None
+    """Class name of what was raised."""
+    id: str
+    """streamguard's own id of the call."""
+    request_id: str | None
+    """The upstream's id of the (last) request."""
+    name: str | None
+    """The caller's name for the stream."""
+    host: str
+    started_at: datetime.datetime
+    status_code: int | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the report as plain data."""
+        return {**asdict(self), "started_at": self.started_at.isoformat()}
+
+    def to_log(self) -> dict[str, Any]:
+        """Return what a log line may hold: no host, no text of the server's."""
+        return {key: value for key, value in self.to_dict().items() if key not in ("host", "usage", "request_id")}
+
+    def __str__(self) -> str:
+        title = f"stream {self.name or self.id} from {self.host}: {self.outcome}"
+        if self.error_type:
+            title += f" ({self.error_type})"
+        rows = [
+            ("phase", self.phase),
+            ("attempts", str(self.attempts)),
+            ("chunks", f"{self.chunks} ({self.bytes} bytes, {self.comments} comments)"),
+            ("headers after", _seconds(self.time_to_headers)),
+            ("first chunk after", _seconds(self.time_to_first_chunk)),
+            ("longest gap", _seconds(self.max_gap)),
+            ("lifetime", _seconds(self.lifetime)),
+            ("finish reason", self.finish_reason or "-"),
+            ("abandoned threads", str(self.abandoned_threads)),
+        ]
+        return "\n".join([title, *(f"  {label:<18} {value}" for label, value in rows)])
+
+
+class Recorder:
+    """Collect a stream's numbers, and decide its one outcome: the first `conclude()` wins."""
+
+    def __init__(self, *, name: str | None, host: str, summary: Callable[[], Summary]) -> None:
+        self.id = uuid.uuid4().hex[:12]
+        self.name = name
+        self.host = host
+        self.started: float | None = None
+        self.started_at = datetime.datetime.now(datetime.UTC)
+        self.phase = Phase.NEW
+        self.attempts = 0
+        self.chunks = 0
+        self.bytes = 0
+        self.comments = 0
+        self.headers_at: float | None = None
+        self.first_byte_at: float | None = None
+        self.first_chunk_at: float | None = None
+        self.last_byte_at: float | None = None
+        self.last_chunk_at: float | None = None
+        self.max_gap: float | None = None
+        self._summary = summary
+        self.left_behind: set[int] = set()
+        """The attempts whose thread could not be woken."""
+        self.request_id: str | None = None
+        self.status_code: int | None = None
+        self._final: dict[str, StreamReport] = {}
+
+    def start(self) -> None:
+        """Note that the call starts now."""
+        self.started = monotonic()
+        self.started_at = datetime.datetime.now(datetime.UTC)
+
+    def received(self, at: float, size: int, comments: int) -> None:
+        """Note *size* bytes and *comments* heartbeats that arrived at *at*."""
+        self.bytes += size
+        self.comments += comments
+        self.last_byte_at = at
+        if self.first_byte_at is None:
+            self.first_byte_at = at
+
+    def progressed(self, at: float) -> None:
+        """Note the arrival of a chunk that counts."""
+        if self.first_chunk_at is None:
+            self.first_chunk_at = at
+        elif self.last_chunk_at is not None:
+            self.max_gap = max(self.max_gap or 0.0, at - self.last_chunk_at)
+        self.last_chunk_at = at
+
+    @property
+    def lifetime(self) -> float:
+        """Seconds since the start; 0 before it."""
+        return 0.0 if self.started is None else monotonic() - self.started
+
+    @property
+    def final(self) -> StreamReport | None:
+        """The frozen report, once there is one."""
+        return self._final.get("report")
+
+    def conclude(self, outcome: Outcome, *, phase: Phase | None = None, error_type: str | None = None) -> bool:
+        """Freeze the report with this outcome; return False if it was frozen already."""
+        report = self.snapshot(outcome, phase=phase, error_type=error_type)
+        return self._final.setdefault("report", report) is report
+
+    def snapshot(
+        self, outcome: Outcome = "running", *, phase: Phase | None = None, error_type: str | None = None
+    ) -> StreamReport:
+        """Return the numbers so far."""
+        finish_reason, usage = self._summary()
+        return StreamReport(
+            outcome=outcome,
+            phase=(phase or self.phase).value,
+            attempts=self.attempts,
+            chunks=self.chunks,
+            bytes=self.bytes,
+            comments=self.comments,
+            time_to_headers=self._after(self.headers_at),
+            time_to_first_byte=self._after(self.first_byte_at),
+            time_to_first_chunk=self._after(self.first_chunk_at),
+            max_gap=self.max_gap,
+            lifetime=self.lifetime,
+            finish_reason=finish_reason,
+            usage=usage,
+            abandoned_threads=len(self.left_behind),
+            error_type=error_type,
+            id=self.id,
+            request_id=self.request_id,
+            name=self.name,
+            host=self.host,
+            started_at=self.started_at,
+            status_code=self.status_code,
+        )
+
+    def _after(self, at: float | None) -> float | None:
+        return None if at is None or self.started is None else at - self.started
+
+
+def _seconds(value: float | None) -> str:
+    return "-" if value is None else f"{value:.3f} s"

@@ -1,0 +1,301 @@
+"""A real server on loopback that does what a script says and records what its clients did."""
+
+import os
+import socket
+import ssl
+import threading
+import time
+import weakref
+from collections.abc import Callable, Iterable
+from typing import Any, Self
+
+from ..core.clock import monotonic
+from ..errors import UsageError
+from . import tls as certificates
+from .player import Player
+from .records import Journal, Left, Request
+from .response import make_plan
+from .script import parse_script
+from .transport import ClientLeft, GatewayStopped, Transport
+from .wire import RequestHead, parse_head
+
+__all__ = ["Gateway"]
+
+_JOIN_SECONDS = 5.0
+
+
+class Gateway:
+    r"""A scripted HTTP server: `with Gateway("event hello", framing="close") as gateway: ... gateway.url ...`.
+
+    The nth request, in order of arrival over all connections, is answered by the nth of *scripts* (see
+    `streamguard.testing.script` for the steps); the last one answers all further requests. No script: an empty 200.
+
+    tls:        speak https; `ca` is the file to give as `verify=`. Needs the extra `testing`. Default False.
+    framing:    how a body's end is told: "chunked" (default), "length", "close" (HTTP/1.1), "http10".
+    encoding:   None (default), "gzip" (flushed for each piece), "gzip-members" (one member for each), "gzip-buffered"
+                (nothing flushed before the end), "deflate" (zlib, flushed for each piece).
+    keep_alive: serve further requests on a connection, where the framing allows. Default True.
+    length:     a Content-Length that lies, with framing="length". Default: the true one.
+    accept:     False leaves every connection in the listener's queue: TCP connects, nothing answers. With `backlog=0`
+                the queue is full after one, and the next connect hangs.
+    tls_stall:  accept, and never answer the TLS handshake. Default False.
+    read_body:  False answers behind a request's headers and takes in little of its body. Default True.
+    host, port: where to listen. Default: loopback, and a free port.
+
+    Raises UsageError for a script or an option that cannot be played.
+
+    Limits
+        A client's half-close counts as leaving: its FIN is all that can be seen. With `read_body=False` a FIN stays
+        unseen behind what was not read. The threads are daemons, named "streamguard-gateway-PORT-...".
+    """
+
+    def __init__(
+        self,
+        *scripts: str | Iterable[str],
+        tls: bool = False,
+        framing: str = "chunked",
+        encoding: str | None = None,
+        keep_alive: bool = True,
+        length: int | None = None,
+        accept: bool = True,
+        tls_stall: bool = False,
+        read_body: bool = True,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        backlog: int = 4096,
+    ) -> None:
+        parsed = [parse_script(script) for script in scripts or ("",)]
+        self._plans = [make_plan(script, framing=framing, encoding=encoding, length=length) for script in parsed]
+        self._secure = tls or tls_stall
+        self._keep_alive, self._accept = keep_alive, accept
+        self._tls_stall, self._read_body = tls_stall, read_body
+        self._address, self._backlog = (host, port), backlog
+        self._journal = Journal()
+        self._listener: socket.socket | None = None
+        self._context: ssl.SSLContext | None = None
+        self._ca: str | None = None
+        self._accepting: threading.Thread | None = None
+        self._threads: list[threading.Thread] = []
+        self._transports: set[Transport] = set()
+        self._lock = threading.Lock()
+        self._stopped = threading.Event()
+        self._pid = os.getpid()
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(self, *_exc: object) -> None:
+        self.stop()
+
+    @property
+    def url(self) -> str:
+        """Return `http://HOST:PORT`, or https; behind the stop as well. Raises UsageError before the start."""
+        if self._listener is None:
+            raise UsageError("the gateway is not started: use it in a `with` block, or call start()")
+        host, port = self._address
+        return f"{'https' if self._secure else 'http'}://{f'[{host}]' if ':' in host else host}:{port}"
+
+    @property
+    def ca(self) -> str:
+        """Return the path of the authority's certificate, for `verify=`. It exists until `stop`."""
+        if self._ca is None:
+            raise UsageError("a gateway has a ca with tls=True, once it is started")
+        return self._ca
+
+    @property
+    def requests(self) -> list[Request]:
+        """Return the requests that have arrived, oldest first."""
+        return list(self._journal.requests)
+
+    @property
+    def connections(self) -> int:
+        """Return how many TCP connections were accepted."""
+        return self._journal.connections
+
+    @property
+    def open_connections(self) -> int:
+        """Return how many of them are open: neither left by the client nor closed on both sides."""
+        return self._journal.open_connections
+
+    def start(self) -> Self:
+        """Listen, and serve in background threads. Raises OSError if the address cannot be had."""
+        if self._listener:
+            raise UsageError("a gateway is started once")
+        if self._secure:
+            self._context = certificates.server_context()
+            self._ca = certificates.write_authority()
+            weakref.finalize(self, _remove, self._ca, self._pid)
+        family = socket.AF_INET6 if ":" in self._address[0] else socket.AF_INET
+        self._listener = socket.create_server(self._address, family=family, backlog=self._backlog)
+        self._address = self._listener.getsockname()[:2]
+        if not self._read_body:
+            self._listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65536)
+        if self._accept:
+            self._accepting = self._spawn("accept", self._accept_all, self._listener)
+        return self
+
+    def stop(self) -> None:
+        """Close every connection and the listener, and join the threads. Never raises; a second call does nothing."""
+        if self._listener is None or self._stopped.is_set() or os.getpid() != self._pid:
+            return
+        self._stopped.set()
+        end = monotonic() + _JOIN_SECONDS
+        _wake(self._listener)
+        if self._accepting:
+            self._accepting.join(_JOIN_SECONDS)
+        with self._lock:
+            threads, transports = list(self._threads), list(self._transports)
+        for transport in transports:
+            transport.abort()
+        for thread in threads:
+            thread.join(max(0.0, end - monotonic()))
+        self._listener.close()
+        if self._ca:
+            _remove(self._ca, self._pid)
+
+    def serve_forever(self) -> None:
+        """Start if need be, and serve until `stop` is called from another thread, or KeyboardInterrupt."""
+        if self._listener is None:
+            self.start()
+        try:
+            self._stopped.wait()
+        finally:
+            self.stop()
+
+    def wait_request(self, n: int = 1, timeout: float = 5) -> Request:
+        """Return the *n*th request, from 1, once it has arrived. Raises AssertionError after *timeout* seconds."""
+        requests = self._journal.requests
+        self._journal.wait(lambda: len(requests) >= n, timeout, f"request {n} did not arrive")
+        return requests[n - 1]
+
+    def wait_step(self, verb: str, nth: int = 1, request: int = 0, timeout: float = 5) -> None:
+        """Wait until `requests[request]`, from 0, has reached *verb* the *nth* time.
+
+        A step that takes time (wait, stall, linger, a drip) is reached when it begins, another when it has been sent:
+        behind `wait_step("stall")` the client has nothing more to read. Raises AssertionError after *timeout* seconds.
+        """
+        seen = self._journal.requests
+        what = f"request {request} did not reach {verb!r} {nth} time(s)"
+        self._journal.wait(lambda: len(seen) > request and seen[request].reached[verb] >= nth, timeout, what)
+
+    def wait_left(self, n: int = 1, timeout: float = 5) -> Left:
+        """Return when and how the client of request *n*, from 1, left. AssertionError after *timeout* seconds."""
+        seen = self._journal.requests
+        what = f"the client of request {n} did not leave"
+        self._journal.wait(lambda: len(seen) >= n and seen[n - 1].left is not None, timeout, what)
+        left = seen[n - 1].left
+        assert left is not None
+        return left
+
+    def wait_connections(self, accepted: int, still_open: int | None = None, timeout: float = 5) -> None:
+        """Wait until *accepted* connections or more were seen, and exactly *still_open* of them are open, if given."""
+        journal = self._journal
+
+        def holds() -> bool:
+            return journal.connections >= accepted and still_open in (None, journal.open_connections)
+
+        journal.wait(holds, timeout, f"there were not {accepted} connections, {still_open} of them open,")
+
+    def _spawn(self, name: object, target: Callable[..., None], *args: Any) -> threading.Thread:
+        name = f"streamguard-gateway-{self._address[1]}-{name}"
+        thread = threading.Thread(target=target, args=args, name=name, daemon=True)
+        thread.start()
+        return thread
+
+    def _accept_all(self, listener: socket.socket) -> None:
+        while not self._stopped.is_set():
+            try:
+                sock, _ = listener.accept()
+            except OSError:
+                time.sleep(0.01)  # out of descriptors, or the listener is being closed
+                continue
+            self._admit(sock)
+
+    def _admit(self, sock: socket.socket) -> None:
+        transport = Transport(sock, None if self._tls_stall else self._context)
+        number = self._journal.connected()
+        with self._lock:
+            self._transports.add(transport)
+        try:
+            thread = self._spawn(number, self._serve, transport, number)
+        except RuntimeError:
+            self._dismiss(transport)  # the system grants no further thread
+            return
+        with self._lock:
+            self._threads = [*(other for other in self._threads if other.is_alive()), thread]
+
+    def _dismiss(self, transport: Transport) -> None:
+        transport.close()
+        with self._lock:
+            self._transports.discard(transport)
+        self._journal.disconnected()
+
+    def _serve(self, transport: Transport, connection: int) -> None:
+        try:
+            self._converse(transport, connection)
+        except (ClientLeft, GatewayStopped, ValueError):
+            pass  # ValueError: what came is no HTTP; that client gets no answer
+        finally:
+            self._dismiss(transport)
+
+    def _converse(self, transport: Transport, connection: int) -> None:
+        """Answer one request after the other. Ends by return when we close, by ClientLeft when the client does."""
+        request: Request | None = None
+        if self._tls_stall:
+            transport.watch(None)
+        try:
+            transport.handshake()
+            while True:
+                head, body = self._read_request(transport)
+                if request:
+                    self._journal.left(request, "reused")
+                request = Request(head.method, head.target, head.headers, body, monotonic(), connection)
+                if not self._answer(head, request, transport):
+                    break
+            if request.reached["reset"] == 0:
+                transport.await_fin()
+        except ClientLeft as error:
+            if request:
+                self._journal.left(request, error.how)
+            raise
+
+    def _read_request(self, transport: Transport) -> tuple[RequestHead, bytes]:
+        head = parse_head(transport.read_until(b"\r\n\r\n"))
+        if not self._read_body:
+            return head, b""
+        if "chunked" in head.headers.get("transfer-encoding", "").lower():
+            return head, _read_chunked(transport)
+        return head, transport.read_exactly(int(head.headers.get("content-length", 0)))
+
+    def _answer(self, head: RequestHead, request: Request, transport: Transport) -> bool:
+        transport.on_sent = request.count_sent
+        number = self._journal.arrived(request)
+        plan = self._plans[min(number, len(self._plans) - 1)]
+        closing = not (self._keep_alive and self._read_body and head.keep_alive)
+        return Player(plan, request, transport, self._journal, closing=closing).play()
+
+
+def _read_chunked(transport: Transport) -> bytes:
+    body = bytearray()
+    while size := int(transport.read_until(b"\r\n").partition(b";")[0], 16):
+        body += transport.read_exactly(size)
+        transport.read_exactly(2)
+    while transport.read_until(b"\r\n") != b"\r\n":
+        pass  # trailers are of no interest
+    return bytes(body)
+
+
+def _wake(listener: socket.socket) -> None:
+    """End the `accept` that another thread is blocked in."""
+    try:
+        listener.shutdown(socket.SHUT_RDWR)
+    except OSError:
+        # Only Linux wakes it by a shutdown; anywhere else a last connection does.
+        with socket.socket(listener.family) as sock:
+            sock.settimeout(1)
+            sock.connect_ex(listener.getsockname())
+
+
+def _remove(path: str, pid: int) -> None:
+    if os.getpid() == pid and os.path.exists(path):
+        os.unlink(path)

@@ -1,0 +1,57 @@
+"""What `import streamguard` loads and does."""
+
+import json
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+DEPENDENCIES = {"requests", "urllib3", "sseclient", "tenacity"}
+NEEDED_BY_REQUESTS = {"certifi", "idna", "charset_normalizer", "chardet"}
+ALLOWED = DEPENDENCIES | NEEDED_BY_REQUESTS | {"streamguard"}
+
+PROBE = """
+import json, signal, sys, threading
+handlers = [signal.getsignal(number) for number in sorted(signal.valid_signals())]
+before = set(sys.modules)
+import streamguard
+print(json.dumps({
+    "modules": sorted(set(sys.modules) - before),
+    "threads": [thread.name for thread in threading.enumerate()],
+    "signals_untouched": handlers == [signal.getsignal(number) for number in sorted(signal.valid_signals())],
+}))
+"""
+
+
+@pytest.fixture(scope="module")
+def imported() -> dict[str, Any]:
+    """Import streamguard in a fresh interpreter where every warning is an error, and tell what that changed."""
+    command = [sys.executable, "-W", "error", "-c", PROBE]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=50, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    report: dict[str, Any] = json.loads(done.stdout)
+    return report
+
+
+def is_allowed(module: str) -> bool:
+    top = module.partition(".")[0]
+    # charset_normalizer's compiled wheels carry a top-level module whose name is a hash.
+    return top in ALLOWED or top in sys.stdlib_module_names or top.endswith("__mypyc")
+
+
+def test_import_loads_only_the_standard_library_and_the_four_dependencies(imported: dict[str, Any]) -> None:
+    """The import loads nothing beyond the standard library, the four dependencies and what requests itself needs."""
+    assert [module for module in imported["modules"] if not is_allowed(module)] == []
+
+
+def test_import_starts_nothing(imported: dict[str, Any]) -> None:
+    """The import starts no thread and installs no signal handler."""
+    assert imported["threads"] == ["MainThread"]
+    assert imported["signals_untouched"]
+
+
+def test_an_extra_would_be_noticed() -> None:
+    """The allow-list lets through neither an extra nor a test tool."""
+    strangers = ["click", "rich.console", "pytest", "trustme", "yaml", "cryptography.x509"]
+    assert [name for name in strangers if is_allowed(name)] == []
