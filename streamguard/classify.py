@@ -40,10 +40,11 @@ _CODES: tuple[tuple[type[BaseException], str], ...] = (
     (ConnectionAbortedError, "ECONNABORTED"),
     (BrokenPipeError, "EPIPE"),
     (TimeoutError, "ETIMEDOUT"),
+    (u3.NameResolutionError, "EAI_NONAME"),
+    (u3.NewConnectionError, "EIO"),  # no timeout, though urllib3 derives it from one
     (u3.ConnectTimeoutError, "ETIMEDOUT"),
     (u3.TimeoutError, "ETIMEDOUT"),
     (requests.Timeout, "ETIMEDOUT"),
-    (u3.NameResolutionError, "EAI_NONAME"),
     (u3.InvalidChunkLength, "EPROTO"),
     (http.client.IncompleteRead, "ECONNRESET"),
     (ssl.SSLEOFError, "ECONNRESET"),

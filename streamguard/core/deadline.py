@@ -45,43 +45,66 @@ class Deadline:
         return self.remaining() if limit is None else min(limit, self.remaining())
 
 
-_ambient: contextvars.ContextVar[Deadline | None] = contextvars.ContextVar("streamguard_deadline", default=None)
+@dataclass(slots=True, eq=False)
+class _Entry:
+    """One passage through a block: what it set, and what it found."""
+
+    value: Deadline | None
+    outer: "_Entry | None"
+    gone: bool = False
+    """Left out of order, so that it may still be the innermost one of some context."""
+
+
+_ambient: contextvars.ContextVar[_Entry | None] = contextvars.ContextVar("streamguard_deadline", default=None)
 
 
 def current_deadline() -> Deadline | None:
     """Return the ambient deadline of this context, or None."""
-    return _ambient.get()
+    entry = _innermost()
+    return None if entry is None else entry.value
 
 
-class _Ambient:
-    """Hold a value in the ambient variable for the length of a block."""
+def _innermost() -> _Entry | None:
+    entry = _ambient.get()
+    while entry is not None and entry.gone:
+        entry = entry.outer
+    return entry
 
-    __slots__ = ("_mine", "_outer", "_token")
+
+class _Block:
+    """Set the ambient deadline for the length of a `with` block."""
+
+    __slots__ = ("_entry", "_token")
 
     def __init__(self) -> None:
-        self._token: contextvars.Token[Deadline | None] | None = None
+        self._entry: _Entry | None = None
+        self._token: contextvars.Token[_Entry | None] | None = None
 
     def _enter(self, value: Deadline | None) -> None:
         if self._token is not None:
             raise UsageError("this block is already entered; make a new one")
-        self._outer, self._mine = _ambient.get(), value
-        self._token = _ambient.set(value)
+        self._entry = _Entry(value, _innermost())
+        self._token = _ambient.set(self._entry)
 
     def __exit__(
         self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        token, self._token = self._token, None
-        if token is None:
+        token, entry = self._token, self._entry
+        self._token = self._entry = None
+        if token is None or entry is None:
             return
+        innermost = _ambient.get()
         try:
             _ambient.reset(token)
         except ValueError:
-            # A generator may be closed in another context than it was started in. There, take back only what is ours.
-            if _ambient.get() is self._mine:
-                _ambient.set(self._outer)
+            entry.gone = True  # a generator may be closed in another context than it was started in
+        else:
+            if innermost is not entry:  # two generators may overlap: what the other one has set stays
+                entry.gone = True
+                _ambient.set(innermost)
 
 
-class deadline(_Ambient):
+class deadline(_Block):
     """Bound everything of streamguard's in the block by one deadline, *seconds* from entering it.
 
     A surrounding deadline that is nearer stays in force. None adds no deadline. The block itself is not interrupted, and
@@ -98,14 +121,13 @@ class deadline(_Ambient):
         self._seconds = seconds_of("deadline", seconds)
 
     def __enter__(self) -> Deadline | None:
-        outer = _ambient.get()
         mine = None if self._seconds is None else Deadline(monotonic() + self._seconds)
-        nearest = min((d for d in (outer, mine) if d is not None), default=None)
+        nearest = min((d for d in (current_deadline(), mine) if d is not None), default=None)
         self._enter(nearest)
         return nearest
 
 
-class shield(_Ambient):
+class shield(_Block):
     """Let the block run without the ambient deadline: for clean-up that must not be cut short."""
 
     __slots__ = ()

@@ -135,13 +135,13 @@ def configure(**limits: Limit | NotGiven) -> None:
     They stand between the arguments of a call and the environment. `NOT_GIVEN` takes one back. Raises TypeError or
     UsageError, naming the limit, for a value that no limit can have.
     """
-    for name, value in limits.items():
-        if name not in _DEFAULTS:
-            raise TypeError(f"configure() knows no {name}=; it takes {', '.join(_DEFAULTS)}")
-        if isinstance(value, NotGiven):
-            _configured.pop(name, None)
-        else:
-            _configured[name] = seconds_of(name, value)
+    unknown = limits.keys() - _DEFAULTS.keys()
+    if unknown:
+        raise TypeError(f"configure() knows no {min(unknown)}=; it takes {', '.join(_DEFAULTS)}")
+    new = {name: seconds_of(name, value) for name, value in limits.items() if not isinstance(value, NotGiven)}
+    for name in limits:
+        _configured.pop(name, None)
+    _configured.update(new)
 
 
 def parse_duration(text: str) -> float:
@@ -155,7 +155,8 @@ def parse_duration(text: str) -> float:
 def seconds_of(name: str, value: Limit, *, source: str = "argument") -> float | None:
     """Return the limit *name* in seconds; None and infinity are off.
 
-    Raises TypeError for what is no number (bool and str included) and UsageError for NaN, naming the limit and its source.
+    Raises TypeError for what is no number (bool and str included) and UsageError for NaN and what no float can hold, naming
+    the limit and its source.
     """
     if isinstance(value, timedelta):
         return value.total_seconds()
@@ -164,7 +165,10 @@ def seconds_of(name: str, value: Limit, *, source: str = "argument") -> float | 
     if isinstance(value, bool) or not isinstance(value, numbers.Real):
         kind = type(value).__name__
         raise TypeError(f"{name}= takes seconds (a number or a timedelta) or None, not {kind}: {value!r} ({source})")
-    seconds = float(value)
+    try:
+        seconds = float(value)
+    except OverflowError:
+        raise UsageError(f"{name}= is too large for a number of seconds; None is off ({source})") from None
     if math.isnan(seconds):
         raise UsageError(f"{name}= is not a number of seconds: nan ({source})")
     return None if seconds == math.inf else seconds

@@ -2,7 +2,6 @@
 
 import contextlib
 import http.client
-import io
 import socket
 from collections.abc import Iterator
 from typing import Any
@@ -12,7 +11,7 @@ import urllib3
 from urllib3.exceptions import HTTPError, IncompleteRead, ProtocolError
 
 from ..core.clock import monotonic
-from .chunked import ChunkWindow
+from .chunked import BUFFER_BYTES, ChunkWindow
 
 __all__ = ["drain", "read_at_most", "read_blocks"]
 
@@ -41,7 +40,7 @@ def read_blocks(response: requests.Response, size: int = 65536) -> Iterator[byte
 
 
 def _read_urllib3(raw: Any, size: int) -> Iterator[bytes]:
-    window = ChunkWindow.of(raw) if size >= io.DEFAULT_BUFFER_SIZE else None
+    window = ChunkWindow.of(raw) if size >= BUFFER_BYTES else None
     while True:
         block = window.take() if window is not None else b""
         block = block or raw.read1(size, decode_content=True)

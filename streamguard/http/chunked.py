@@ -13,7 +13,10 @@ from typing import Any
 import urllib3
 from urllib3.util.response import is_response_to_head
 
-__all__ = ["ChunkWindow", "split_chunks"]
+__all__ = ["BUFFER_BYTES", "ChunkWindow", "split_chunks"]
+
+BUFFER_BYTES = 32768
+"""The buffer of a body that comes through our adapter, and so the most that a window shows."""
 
 
 def split_chunks(window: bytes, left: int | None) -> tuple[bytes, int, int | None]:
@@ -65,7 +68,7 @@ class ChunkWindow:
     @classmethod
     def of(cls, raw: object) -> "ChunkWindow | None":
         """Return a window on *raw*, or None where `raw.read1` has to do: not chunked, encoded, already read from."""
-        if not isinstance(raw, urllib3.HTTPResponse) or raw.tell() or raw.chunk_left is not None:
+        if not isinstance(raw, urllib3.HTTPResponse) or raw.chunk_left is not None:
             return None
         if raw.headers.get("content-encoding", "identity").lower() != "identity":
             return None

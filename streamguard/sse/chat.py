@@ -3,10 +3,10 @@
 import json
 from typing import Any, Final
 
-from streamguard.errors import MalformedChunkError
-from streamguard.sse.chunk import Chunk, index_of
-from streamguard.sse.events import Event
-from streamguard.sse.frames import choice_error, foreign_frame, frame_error, in_stream_error, not_an_object
+from ..errors import MalformedChunkError
+from .chunk import Chunk, index_of
+from .events import Event
+from .frames import choice_error, foreign_frame, frame_error, in_stream_error, not_an_object
 
 __all__ = ["ChatDecoder"]
 

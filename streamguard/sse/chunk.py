@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Any
 
-from streamguard.sse.events import Event
+from .events import Event
 
 __all__ = [
     "Chunk",

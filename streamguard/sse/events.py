@@ -6,7 +6,7 @@ from typing import Any, Final, cast
 import sseclient
 from sseclient import Event
 
-from streamguard.sse.framing import Framer
+from .framing import Framer
 
 __all__ = ["Event", "EventClient"]
 

@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 from typing import Any, Final
 
-from streamguard.errors import InStreamError, MalformedChunkError
-from streamguard.sse.chunk import finish_reason_of
+from ..errors import InStreamError, MalformedChunkError
+from .chunk import finish_reason_of
 
 __all__ = ["choice_error", "foreign_frame", "frame_error", "in_stream_error", "not_an_object"]
 
@@ -165,7 +165,7 @@ def _api_of(frame: dict[str, Any]) -> str | None:
 
 
 def _quote(text: str) -> str:
-    quoted = repr(text[: _MAX_QUOTE + 1])
+    quoted = repr(text[:_MAX_QUOTE])
     return quoted if len(quoted) <= _MAX_QUOTE else quoted[: _MAX_QUOTE - 1] + "…"
 
 

@@ -1,6 +1,6 @@
 """Cut a byte stream into the blocks of an event stream, whatever its line ends and wherever the network cut it."""
 
-from streamguard.errors import MalformedChunkError
+from ..errors import MalformedChunkError
 
 __all__ = ["Framer"]
 
@@ -78,7 +78,7 @@ class Framer:
         block = bytes(self._block) + (self._head or b"")
         self._head = None
         self._clear()
-        self._is_too_much(block)
+        self._refuse(block)
         self._raise_fault()
         return block
 
@@ -123,7 +123,7 @@ class Framer:
 
     def _checked(self, blocks: list[bytes]) -> list[bytes]:
         for position, block in enumerate(blocks):
-            if self._is_too_much(block):
+            if self._refuse(block):
                 del blocks[position:]
                 break
         else:
@@ -135,7 +135,7 @@ class Framer:
             self._raise_fault()
         return blocks
 
-    def _is_too_much(self, block: bytes) -> bool:
+    def _refuse(self, block: bytes) -> bool:
         if len(block) > self._max_bytes:
             self._fault = _too_much(_size(self._max_bytes))
         elif len(block) > self._max_lines and block.count(b"\n") >= self._max_lines:

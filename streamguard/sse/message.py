@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from typing import Any, Final
 
-from streamguard.sse.chunk import choice_text, finish_reason_of, index_of, legacy_call, reasoning_text, refusal_text
-from streamguard.sse.tool_calls import ToolCall, ToolCallCollector
+from .chunk import choice_text, finish_reason_of, index_of, legacy_call, reasoning_text, refusal_text
+from .tool_calls import ToolCall, ToolCallCollector
 
 __all__ = ["Message", "MessageAssembler"]
 
@@ -61,6 +61,10 @@ class MessageAssembler:
     def usage(self) -> dict[str, Any] | None:
         """The token counts as the server gave them last; None means unknown."""
         return self._usage
+
+    def clear(self) -> None:
+        """Forget everything: the message begins anew."""
+        self._drafts, self._usage = {}, None
 
     def add(self, chunk: dict[str, Any]) -> None:
         """Add a chunk."""

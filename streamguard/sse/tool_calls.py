@@ -65,7 +65,8 @@ class ToolCallCollector:
 
     def calls(self) -> tuple[ToolCall, ...]:
         """Return the calls so far, in the order in which they began."""
-        return tuple(ToolCall(draft.id, draft.name, "".join(draft.arguments)) for draft in self._calls)
+        calls = (ToolCall(draft.id, draft.name, "".join(draft.arguments)) for draft in self._calls)
+        return tuple(call for call in calls if call != _NOTHING)
 
     def _find(self, index: object, id_: str, name: str) -> "_Draft":
         if isinstance(index, int):
@@ -106,6 +107,9 @@ class _Draft:
                 self.arguments.append(arguments)
         elif isinstance(arguments, dict | list):
             self.arguments.append(json.dumps(arguments))
+
+
+_NOTHING = ToolCall("", "", "")
 
 
 def _text(value: object) -> str:

@@ -1,9 +1,8 @@
 """guarded_stream: the stream watchdog."""
 
-from .decode import Ending
 from .guarded import GuardedStream, guarded_stream
 from .heartbeat import HEARTBEAT, Heartbeat
 from .report import StreamReport
 from .retry import before_first_chunk
 
-__all__ = ["HEARTBEAT", "Ending", "GuardedStream", "Heartbeat", "StreamReport", "before_first_chunk", "guarded_stream"]
+__all__ = ["HEARTBEAT", "GuardedStream", "Heartbeat", "StreamReport", "before_first_chunk", "guarded_stream"]

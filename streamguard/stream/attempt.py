@@ -1,13 +1,16 @@
-"""One attempt, as the reader thread lives it: send, look at the response, read, decode, hand over.
+"""One attempt, as the reader thread lives it: send, look at the response, read, hand over.
 
 Nothing here knows the consumer. What is put on the feed, in order: phases as they begin, `Rejected` (a bad response is
-here, its body is still being read) or `Opened`, then a `Batch` for each block that was read.
+here, its body is still being read) or `Opened`, then a `Block` for each that was read.
 """
 
+import datetime
 import email.utils
 import json
+import math
+import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,27 +20,27 @@ from ..core.cancel import current_token
 from ..core.clock import monotonic
 from ..core.pump import Feed
 from ..errors import HTTPStatusError, NotEventStreamError, StreamguardError
-from ..http import SocketGuard, current_guard, drain, find_socket, read_at_most, read_blocks
+from ..http import SocketGuard, current_guard, find_socket, read_at_most, read_blocks
 from .clocks import Phase
-from .decode import Decoder, Ending
 from .request import RequestPlan
 
-__all__ = ["BAD_BODY_SECONDS", "Batch", "Opened", "Rejected", "read_attempt"]
+__all__ = ["BAD_BODY_SECONDS", "Block", "Opened", "Rejected", "read_attempt"]
 
 BAD_BODY_SECONDS = 1.0
 """How long the body of an error response may take."""
 _BAD_BODY_BYTES = 65536
 _QUOTED_BYTES = 512
-_DRAIN_SECONDS = 0.05
-_FIELDS = (b"data", b"event", b"id", b"retry", b":")
+_FIELDS = (b"", b"data", b"event", b"id", b"retry")
 
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """The headers of the final response are here, and it is what was asked for."""
+    """The headers of the final response are here."""
 
     response: requests.Response
     at: float
+    judged: bool = True
+    """Whether it is known to be what was asked for. False: that depends on how the body begins, and is said later."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,19 +53,16 @@ class Rejected:
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
-    """What one block of bytes held."""
+class Block:
+    """A block of the body, as it was read."""
 
-    chunks: list[Any]
+    data: bytes
     at: float
     """When it arrived."""
-    size: int
-    comments: int
-    ending: Ending
 
 
-def read_attempt(plan: RequestPlan, make_decoder: Callable[[], Decoder], feed: Feed) -> Ending:
-    """Make the request and read it to its end; return how complete the stream had said it was."""
+def read_attempt(plan: RequestPlan, event_stream: bool, feed: Feed) -> None:
+    """Make the request and read its response to the end of the body; *event_stream*: it has to be one."""
     guard = SocketGuard(feed.token, lambda name: feed.put(_PHASES[name]))
     current_guard.set(guard)
     current_token.set(feed.token)
@@ -70,7 +70,7 @@ def read_attempt(plan: RequestPlan, make_decoder: Callable[[], Decoder], feed: F
     try:
         response = plan.send(session)
         try:
-            return _read_response(plan, response, make_decoder(), feed, guard, own)
+            _read_response(plan, response, event_stream, feed, guard)
         finally:
             response.close()
     finally:
@@ -83,20 +83,20 @@ _PHASES = {"connect": Phase.CONNECT, "response": Phase.RESPONSE, "headers": Phas
 
 
 def _read_response(
-    plan: RequestPlan, response: requests.Response, decoder: Decoder, feed: Feed, guard: SocketGuard, own: bool
-) -> Ending:
+    plan: RequestPlan, response: requests.Response, event_stream: bool, feed: Feed, guard: SocketGuard
+) -> None:
     _guard_foreign(plan, response, guard)
     guard.check()
     if response.status_code >= 400:
         _reject_status(response, feed)
     blocks = read_blocks(response)
-    if decoder.sse:
+    if event_stream:
         blocks = _event_stream(plan, response, blocks, feed)
     feed.put(Opened(response, monotonic()))
-    _pour(blocks, decoder, feed, guard)
-    if decoder.ending is Ending.DONE and not own:
-        drain(response, _DRAIN_SECONDS)
-    return decoder.ending
+    for block in blocks:
+        guard.check()
+        feed.put(Block(block, monotonic()), len(block))
+    guard.check()
 
 
 def _guard_foreign(plan: RequestPlan, response: requests.Response, guard: SocketGuard) -> None:
@@ -109,37 +109,16 @@ def _guard_foreign(plan: RequestPlan, response: requests.Response, guard: Socket
         sock.settimeout(None)  # requests' read timeout was for the headers: the body is under the consumer's clocks
 
 
-def _pour(blocks: Iterator[bytes], decoder: Decoder, feed: Feed, guard: SocketGuard) -> None:
-    comments = 0
-    for block in blocks:
-        at = monotonic()
-        guard.check()
-        chunks: list[Any] = []
-        try:
-            decoder.feed(block, chunks)
-        finally:
-            size = len(block)
-            feed.put(Batch(chunks, at, size, decoder.comments - comments, decoder.ending), size)
-            comments = decoder.comments
-        if decoder.ending is Ending.DONE:
-            return
-    guard.check()
-    chunks = []
-    try:
-        decoder.finish(chunks)
-    finally:
-        feed.put(Batch(chunks, monotonic(), 0, 0, decoder.ending))
-
-
 def _event_stream(
     plan: RequestPlan, response: requests.Response, blocks: Iterator[bytes], feed: Feed
 ) -> Iterator[bytes]:
     """Return the blocks if the response is an event stream, judged by its type or else by how its body begins."""
-    kind = response.headers.get("Content-Type", "").partition(";")[0].strip().lower()
+    kind = re.split("[;,]", response.headers.get("Content-Type", ""), maxsplit=1)[0].strip().lower()
     if kind == "text/event-stream":
         return blocks
     if kind not in ("", "text/plain"):
         _reject_type(plan, response, feed, b"")
+    feed.put(Opened(response, monotonic(), judged=False))
     beginning = b""
     for block in blocks:
         beginning += block
@@ -152,8 +131,8 @@ def _event_stream(
 
 def begins_like_events(beginning: bytes) -> bool:
     """Whether a body that begins like this can be an event stream: its first line is empty, a field or a comment."""
-    line = beginning.removeprefix(b"\xef\xbb\xbf").lstrip(b"\r\n")
-    return not line or line.startswith(_FIELDS)
+    line = re.split(rb"[\r\n]", beginning.removeprefix(b"\xef\xbb\xbf").lstrip(b"\r\n"), maxsplit=1)[0]
+    return line.partition(b":")[0] in _FIELDS
 
 
 def _chain(beginning: bytes, blocks: Iterator[bytes]) -> Iterator[bytes]:
@@ -203,7 +182,7 @@ def _said(text: str) -> str:
     """Return the message in an error body: OpenAI's, FastAPI's and similar shapes, else the beginning of the text."""
     try:
         found: Any = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return text.strip()[:200]
     for key in ("error", "message", "detail"):
         if isinstance(found, dict) and found.get(key):
@@ -216,13 +195,20 @@ def retry_after(value: str | None) -> float | None:
     if value is None:
         return None
     try:
-        return max(0.0, float(value))
+        seconds = float(value)
     except ValueError:
-        pass
+        return _seconds_until(value)
+    return max(0.0, seconds) if math.isfinite(seconds) else None
+
+
+def _seconds_until(date: str) -> float | None:
     try:
-        return max(0.0, email.utils.parsedate_to_datetime(value).timestamp() - time.time())
-    except ValueError:
+        when = email.utils.parsedate_to_datetime(date)
+    except (ValueError, OverflowError):
         return None
+    if when.tzinfo is None:  # asctime's format, and "-0000", name no zone: HTTP means UTC
+        when = when.replace(tzinfo=datetime.UTC)
+    return max(0.0, when.timestamp() - time.time())
 
 
 def request_id(response: requests.Response) -> str | None:

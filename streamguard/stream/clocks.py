@@ -83,8 +83,9 @@ class StreamClocks:
             self.enter(Phase.IDLE, now, self._limits.idle)
 
     def finishing(self, now: float, grace: float | None) -> None:
-        """Every choice has its finish reason: only *grace* more seconds are given to the end of the stream."""
-        self.enter(Phase.GRACE, now, grace)
+        """Every choice has its finish reason: only *grace* more seconds are given to the end (None: `idle` goes on)."""
+        if grace is not None:
+            self.enter(Phase.GRACE, now, grace)
 
     def handed_over(self, now: float) -> None:
         """`next()` returns something: the caller's heartbeat starts anew."""

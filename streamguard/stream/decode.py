@@ -1,11 +1,12 @@
 """From bytes to what the caller asked for with `decode=`. Pure: no thread, no socket.
 
-A decoder appends to a list rather than returning one, so that what came before a bad frame is not lost with it.
+Decoders are lazy: a block is framed when it is fed, and each chunk is made when it is taken. So the chunk that the consumer
+has finished with is gone before the next one exists; making them ahead, by the block, costs twice as much.
 """
 
 import contextlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from enum import Enum
 from typing import Any, Protocol
 
@@ -14,9 +15,7 @@ import sseclient
 from ..errors import MalformedChunkError, UsageError
 from ..sse import ChatDecoder, EventClient
 
-__all__ = ["Decode", "Decoder", "Ending", "decoder_of"]
-
-Decode = str | Callable[[sseclient.Event], Any]
+__all__ = ["Decoder", "Ending", "decoder_of"]
 
 
 class Ending(Enum):
@@ -35,22 +34,19 @@ class Ending(Enum):
 class Decoder(Protocol):
     """Turn the body's bytes into chunks."""
 
-    sse: bool
-    """Whether the response has to be an event stream."""
-
     @property
     def comments(self) -> int:
         """Heartbeat comments seen so far."""
 
     @property
     def ending(self) -> Ending:
-        """How far the stream has said that it is complete."""
+        """How far the stream, as far as its chunks have been taken, has said that it is complete."""
 
-    def feed(self, data: bytes, out: list[Any]) -> None:
-        """Append to *out* the chunks that *data* completes."""
+    def feed(self, data: bytes) -> Iterator[Any]:
+        """Take the next bytes; return the chunks that they complete. Take those before feeding more."""
 
-    def finish(self, out: list[Any]) -> None:
-        """Append what may still be taken from an unfinished last block: the body has ended."""
+    def finish(self) -> Iterator[Any]:
+        """Return what may still be taken from an unfinished last block: the body has ended."""
 
 
 class BytesDecoder:
@@ -58,71 +54,60 @@ class BytesDecoder:
 
     comments = 0
     ending = Ending.ANYWHERE
-    sse = False
 
-    def feed(self, data: bytes, out: list[Any]) -> None:
-        out.append(data)
+    def feed(self, data: bytes) -> Iterator[Any]:
+        return iter((data,))
 
-    def finish(self, out: list[Any]) -> None:
-        pass
+    def finish(self) -> Iterator[Any]:
+        return iter(())
 
 
 class EventDecoder:
-    """`decode="events"`: `sseclient.Event` objects, by the rules of the WHATWG standard.
+    """`decode="events"`: `sseclient.Event` objects. An unfinished last block is discarded, as the WHATWG standard says."""
 
-    Any well-framed end of the body is a complete end. The standard discards an unfinished last block.
-    """
-
-    sse = True
     ending = Ending.ANYWHERE
 
     def __init__(self) -> None:
-        self._client = EventClient(())
+        self._client = EventClient()
 
     @property
     def comments(self) -> int:
         return self._client.comments
 
-    def feed(self, data: bytes, out: list[Any]) -> None:
-        out.extend(self._client.feed(data))
+    def feed(self, data: bytes) -> Iterator[Any]:
+        return iter(self._client.feed(data))
 
-    def finish(self, out: list[Any]) -> None:
-        pass
+    def finish(self) -> Iterator[Any]:
+        return iter(())
 
 
 class JSONDecoder(EventDecoder):
     """`decode="json"`: each event's data, parsed. `[DONE]` ends the stream; events without data are skipped."""
 
-    def feed(self, data: bytes, out: list[Any]) -> None:
-        for event in self._client.feed(data):
+    def feed(self, data: bytes) -> Iterator[Any]:
+        return self._parsed(self._client.feed(data))
+
+    def finish(self) -> Iterator[Any]:
+        event = self._client.finish()
+        with contextlib.suppress(MalformedChunkError):  # a truncated payload is never delivered
+            yield from self._parsed(() if event is None else (event,))
+
+    def _parsed(self, events: Iterable[sseclient.Event]) -> Iterator[Any]:
+        for event in events:
+            text = event.data.strip()
+            if text == "[DONE]":
+                self.ending = Ending.DONE
             if self.ending is Ending.DONE:
                 return
-            self._add(event.data, out)
-
-    def finish(self, out: list[Any]) -> None:
-        event = self._client.finish()
-        if event is not None and self.ending is not Ending.DONE:
-            with contextlib.suppress(MalformedChunkError):  # a truncated payload is never delivered
-                self._add(event.data, out)
-
-    def _add(self, data: str, out: list[Any]) -> None:
-        text = data.strip()
-        if text == "[DONE]":
-            self.ending = Ending.DONE
-        elif text:
-            try:
-                out.append(json.loads(text))
-            except ValueError as exc:
-                raise MalformedChunkError(f"the event's data is not JSON: {text[:200]!r}") from exc
+            if text:
+                yield _json(text)
 
 
 class ChatStreamDecoder:
     """`decode="chat"`: OpenAI-compatible chunks."""
 
-    sse = True
-
     def __init__(self) -> None:
-        self._client = EventClient(())
+        self._client = EventClient()
         self._chat = ChatDecoder()
 
     @property
@@ -135,22 +120,21 @@ class ChatStreamDecoder:
             return Ending.DONE
         return Ending.FINISHED if self._chat.finished else Ending.OPEN
 
-    def feed(self, data: bytes, out: list[Any]) -> None:
-        chat = self._chat
-        for event in self._client.feed(data):
-            chunk = chat.decode(event)
-            if chunk is not None:
-                out.append(chunk)
-            elif chat.done:
-                return
+    def feed(self, data: bytes) -> Iterator[Any]:
+        return self._decoded(self._client.feed(data))
 
-    def finish(self, out: list[Any]) -> None:
+    def finish(self) -> Iterator[Any]:
         event = self._client.finish()
-        if event is None or self._chat.done:
-            return
-        chunk = self._chat.decode_last(event)
+        chunk = None if event is None else self._chat.decode_last(event)
         if chunk is not None:
-            out.append(chunk)
+            yield chunk
+
+    def _decoded(self, events: Iterable[sseclient.Event]) -> Iterator[Any]:
+        decode = self._chat.decode
+        for event in events:
+            chunk = decode(event)
+            if chunk is not None:
+                yield chunk
 
 
 _DECODERS: dict[str, Callable[[], Decoder]] = {
@@ -162,9 +146,16 @@ _DECODERS: dict[str, Callable[[], Decoder]] = {
 
 
 def decoder_of(decode: object) -> Callable[[], Decoder]:
-    """Return what makes the decoder for a caller's `decode=`. A callable works on events, in the consumer's thread."""
+    """Return what makes the decoder for a caller's `decode=`. A callable works on events."""
     if isinstance(decode, str) and decode in _DECODERS:
         return _DECODERS[decode]
     if callable(decode):
         return EventDecoder
     raise UsageError(f"decode= takes {', '.join(map(repr, _DECODERS))} or a callable on events, not {decode!r}")
+
+
+def _json(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as exc:
+        raise MalformedChunkError(f"the event's data is not JSON: {repr(text[:200])[:200]}") from exc

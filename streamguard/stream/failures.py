@@ -36,6 +36,13 @@ _WAITED_FOR = {
     Phase.IDLE: "no further chunk",
     Phase.DEAD: "not a single byte",
 }
+_ARGUMENTS: tuple[tuple[type[requests.RequestException], str], ...] = (
+    (requests.exceptions.InvalidProxyURL, "proxies="),
+    (requests.exceptions.InvalidURL, "url="),
+    (requests.exceptions.InvalidHeader, "headers="),
+    (requests.exceptions.InvalidJSONError, "json="),
+    (requests.exceptions.InvalidSchema, "the scheme in url= or proxies="),
+)
 
 
 class Failures:
@@ -89,7 +96,10 @@ class Failures:
         """Return the error for a body that ended without saying that it was complete."""
         kind = IncompleteStreamError if self._recorder.chunks else EmptyStreamError
         what = "the stream ended with neither [DONE] nor a finish reason" if self._recorder.chunks else "an empty stream"
-        message = f"{what}: {self._so_far()}. If this upstream always ends so, strict=False accepts it."
+        message = (
+            f"{what}: {self._so_far()}. All that came is in .partial_text. "
+            "If this upstream always ends so, strict=False accepts it."
+        )
         return kind(message, **self._details(self._recorder.phase, text))
 
     def from_reader(self, exc: BaseException, text: str | None) -> BaseException:
@@ -98,15 +108,26 @@ class Failures:
         if isinstance(exc, StreamguardError):
             return self._completed(exc, phase, text)
         code = transport_code(exc)
-        error: StreamguardError
-        if code is not None:
-            error = self._transport(exc, code, phase, text)
-        elif isinstance(exc, ValueError) and isinstance(exc, requests.RequestException):
-            error = UsageError(f"requests refused the arguments: {type(exc).__name__}")
-        else:
+        error: StreamguardError | None
+        error = self._refused(exc, phase, text) if code is None else self._transport(exc, code, phase, text)
+        if error is None:
             return exc
         error.__cause__ = exc
         return error
+
+    def _refused(self, exc: BaseException, phase: Phase, text: str | None) -> StreamguardError | None:
+        """Return the error for what requests or http.client would not send; None if the fault lies elsewhere."""
+        if self._recorder.headers_at is not None:
+            return None
+        if isinstance(exc, UnicodeError):
+            return UsageError("an argument cannot be sent: a header must be Latin-1, with an ASCII name, a text UTF-8")
+        if phase is Phase.RESPONSE and isinstance(exc, ValueError):
+            message = f"the upstream redirects to what cannot be requested: {type(exc).__name__}; {self._so_far()}"
+            return TransportError(message, **self._details(phase, text), code="EPROTO")
+        if isinstance(exc, requests.RequestException):
+            argument = next((name for kind, name in _ARGUMENTS if isinstance(exc, kind)), "the arguments")
+            return UsageError(f"requests refused {argument}: {type(exc).__name__}")
+        return None
 
     def _transport(self, exc: BaseException, code: str, phase: Phase, text: str | None) -> TransportError:
         fault = _innermost(exc)
@@ -118,8 +139,8 @@ class Failures:
         return TransportError(message, **details, code=code)
 
     def _completed(self, exc: StreamguardError, phase: Phase, text: str | None) -> StreamguardError:
-        for key, value in self._details(phase, text).items():
-            if getattr(exc, key, None) is None:
+        for key, value in {**self._details(phase, text), "status_code": self._recorder.status_code}.items():
+            if getattr(exc, key, value) is None:
                 setattr(exc, key, value)
         return exc
 
@@ -166,6 +187,8 @@ def _innermost(exc: BaseException) -> BaseException:
 def _why(fault: BaseException) -> str:
     """Return the operating system's or TLS library's own words for a fault; no others (they may hold a URL)."""
     words = getattr(fault, "verify_message", None) or getattr(fault, "strerror", None)
+    if type(fault) is OSError and not words:
+        words = str(fault)  # requests' for a certificate file that is not there, http.client's for a refused CONNECT
     return f" ({words})" if isinstance(words, str) and words else ""
 
 

@@ -14,12 +14,13 @@ import requests
 import sseclient
 
 from ..core.cancel import CancelToken, current_token
+from ..core.forks import forks
 from ..core.limits import NOT_GIVEN, Limit, NotGiven, Timeouts, seconds_of
 from ..core.pump import Feed
 from ..errors import UsageError
 from ..sse import Chunk, Message, MessageAssembler
 from .attempt import read_attempt
-from .decode import Decoder, Ending, decoder_of
+from .decode import BytesDecoder, decoder_of
 from .heartbeat import HEARTBEAT
 from .loop import CLOSED, Over, Settings, Source, StreamLoop
 from .report import Recorder, StreamReport
@@ -66,12 +67,12 @@ class GuardedStream(Generic[T]):
         parent = cancel if cancel is not None else current_token.get()
         self._token = CancelToken() if parent is None else parent.child()
         self._assembler = settings.assembler
+        self._joins = settings.make_decoder is BytesDecoder
         self._recorder = Recorder(name=name, host=source.host, summary=_summary_of(settings.assembler))
         self._loop = StreamLoop(source, settings, self._token, self._recorder)
         self._lock = threading.RLock()
-        self._inside = False
-        self._ended = False
         self._pid = os.getpid()
+        self._forks = forks.count
         self._finalizer = weakref.finalize(self, _abandon, self._token, self._recorder, self._pid)
         self._finalizer.atexit = False
 
@@ -79,21 +80,14 @@ class GuardedStream(Generic[T]):
         return self
 
     def __next__(self) -> T:
+        if forks.count != self._forks:
+            self._refuse_in_child()
         with self._lock:
-            if self._ended:
-                raise StopIteration
             try:
-                if self._recorder.started is None:
-                    self._start()
-                elif os.getpid() != self._pid:
-                    raise UsageError("this stream belongs to the parent process: open one in the forked child")
-                self._inside = True
                 return self._loop.advance()  # type: ignore[no-any-return]
             except BaseException as exc:
                 if not self._left(exc):
                     raise
-            finally:
-                self._inside = False
         raise StopIteration
 
     def open(self, *, until: Literal["headers", "first"] = "headers") -> "GuardedStream[T]":
@@ -104,18 +98,13 @@ class GuardedStream(Generic[T]):
         """
         if until not in ("headers", "first"):
             raise UsageError(f"until= takes 'headers' or 'first', not {until!r}")
+        self._refuse_in_child()
         with self._lock:
             try:
-                if self._recorder.started is None:
-                    self._start()
-                if not self._ended:
-                    self._inside = True
-                    self._loop.open(until == "first")
+                self._loop.open(until == "first")
             except BaseException as exc:
                 if not self._left(exc):
                     raise
-            finally:
-                self._inside = False
         return self
 
     def close(self) -> None:
@@ -138,7 +127,7 @@ class GuardedStream(Generic[T]):
         chunks = [chunk for chunk in self if chunk is not HEARTBEAT]
         if self._assembler is not None:
             return self._assembler.text
-        if chunks and all(isinstance(chunk, bytes) for chunk in chunks):
+        if self._joins or (chunks and all(isinstance(chunk, bytes) for chunk in chunks)):
             return b"".join(chunks)  # type: ignore[arg-type]
         return chunks
 
@@ -180,16 +169,16 @@ class GuardedStream(Generic[T]):
         report = self._recorder.final or self._recorder.snapshot()
         return f"<GuardedStream {report.name or report.id} {report.outcome} chunks={report.chunks}>"
 
-    def _start(self) -> None:
+    def _refuse_in_child(self) -> None:
+        # Before the lock: at the fork a thread that the child does not have may have held it.
         if os.getpid() != self._pid:
-            raise UsageError("this stream was made in the parent process: make one in the forked child")
-        self._loop.start()
+            raise UsageError("this stream belongs to the parent process: make one in the forked child")
 
     def _left(self, exc: BaseException) -> bool:
         """End the stream, whatever came out of the loop; return whether that was only its quiet end."""
-        if os.getpid() != self._pid:
-            return False
-        self._ended = True
+        if os.getpid() != self._pid or self._loop.over:
+            return isinstance(exc, Over)
+        self._loop.finish()
         if self._recorder.final is None:
             # Not one of our endings: Ctrl-C, a signal handler's exception, a fault in the caller's counts= or decode=.
             outcome: Literal["error", "closed"] = "error" if isinstance(exc, Exception) else "closed"
@@ -198,18 +187,23 @@ class GuardedStream(Generic[T]):
             self._recorder.conclude(outcome, error_type=type(exc).__name__)
         self._token.detach()
         self._log_end()
+        if isinstance(exc, StopIteration):
+            raise RuntimeError("a function of the caller's raised StopIteration") from exc  # as PEP 479 has it
         return isinstance(exc, Over)
 
     def _settle(self) -> None:
-        """Conclude a stream that was closed or cancelled while nobody was in `next()`."""
-        if not self._token.cancelled or self._inside or self._recorder.final is not None:
+        """Conclude a stream that was closed or cancelled while nobody is in `next()`: else that one does it."""
+        if not self._token.cancelled or not self._lock.acquire(blocking=False):
             return
-        closed = self._token.reason is CLOSED
-        if closed:
-            self._ended = True
-            self._token.detach()
-        if self._recorder.conclude("closed" if closed else "cancelled"):
-            self._log_end()
+        try:
+            closed = self._token.reason is CLOSED
+            if self._recorder.conclude("closed" if closed else "cancelled"):
+                self._log_end()
+            if closed:
+                self._loop.finish()
+                self._token.detach()
+        finally:
+            self._lock.release()
 
     def _log_end(self) -> None:
         report = self._recorder.final
@@ -240,7 +234,7 @@ class _Requests:
     """The source of `guarded_stream`: a request with requests."""
 
     plan: RequestPlan
-    make_decoder: Callable[[], Decoder]
+    event_stream: bool
 
     @property
     def host(self) -> str:
@@ -250,8 +244,12 @@ class _Requests:
     def reports_phases(self) -> bool:
         return self.plan.reports_phases
 
-    def read(self, feed: Feed) -> Ending:
-        return read_attempt(self.plan, self.make_decoder, feed)
+    @property
+    def keeps_connection(self) -> bool:
+        return self.plan.session is not None
+
+    def read(self, feed: Feed) -> None:
+        read_attempt(self.plan, self.event_stream, feed)
 
     def why_not_replayable(self) -> str | None:
         return self.plan.why_not_replayable()
@@ -337,6 +335,7 @@ def guarded_stream(
     settings = Settings(
         limits=limits,
         attempts=Attempts(policy),
+        make_decoder=make_decoder,
         convert=decode if callable(decode) else None,
         counts=counts,
         assembler=MessageAssembler() if decode == "chat" else None,
@@ -344,7 +343,7 @@ def guarded_stream(
         end_grace=seconds_of("end_grace", end_grace),
         heartbeat=_positive("heartbeat", heartbeat),
     )
-    return GuardedStream(_Requests(plan, make_decoder), settings, cancel=cancel, name=name)
+    return GuardedStream(_Requests(plan, decode != "bytes"), settings, cancel=cancel, name=name)
 
 
 def _limits(timeouts: Timeouts | None, **short: Limit | NotGiven) -> Timeouts:

@@ -4,25 +4,28 @@ The order of one step is the contract: the caller's cancel first, then the deadl
 only then a wait, for no longer than the nearest clock. Whoever fires records the reason, then cuts, then raises.
 """
 
+import contextlib
+import itertools
 import logging
+import os
 import queue
-from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, NoReturn, Protocol
+from typing import Any, Final, NoReturn, Protocol
 
 import requests
 
 from ..core.cancel import CancelToken
 from ..core.clock import monotonic
 from ..core.deadline import Deadline, current_deadline
+from ..core.forks import forks
 from ..core.limits import Timeouts
 from ..core.pump import End, Feed, Pump
 from ..errors import StreamguardError, UsageError
 from ..sse import MessageAssembler
-from .attempt import BAD_BODY_SECONDS, Batch, Opened, Rejected, request_id
+from .attempt import BAD_BODY_SECONDS, Block, Opened, Rejected, request_id
 from .clocks import Alarm, Phase, StreamClocks
-from .decode import Ending
+from .decode import Decoder, Ending
 from .failures import Failures
 from .heartbeat import HEARTBEAT, Heartbeat
 from .report import Outcome, Recorder
@@ -34,6 +37,13 @@ CLOSED = object()
 """The reason of a token that was cancelled by `close()` or by the collector, not by the caller's `cancel()`."""
 JOIN_SECONDS = 0.1
 """How long the consumer waits for a cut reader to be gone before it counts it as abandoned."""
+
+_LATE_SECONDS = 0.1
+"""A wait that overshot its limit by more than this says nothing about the upstream: this process stood still."""
+
+_DRAIN_SECONDS = 0.05
+"""How long a body may take to end after the end marker, where its connection could then serve others."""
+_NONE_LEFT: Final = object()
 
 _log = logging.getLogger("streamguard")
 
@@ -53,7 +63,11 @@ class Source(Protocol):
     def reports_phases(self) -> bool:
         """Whether attempts put connect and response phases on the feed."""
 
-    def read(self, feed: Feed) -> Ending:
+    @property
+    def keeps_connection(self) -> bool:
+        """Whether a connection whose body was read to its end serves others after us."""
+
+    def read(self, feed: Feed) -> None:
         """Make one attempt, in the reader thread."""
 
     def why_not_replayable(self) -> str | None:
@@ -66,6 +80,7 @@ class Settings:
 
     limits: Timeouts
     attempts: Attempts
+    make_decoder: Callable[[], Decoder]
     convert: Callable[[Any], Any] | None
     counts: Callable[[Any], object] | None
     assembler: MessageAssembler | None
@@ -85,43 +100,72 @@ class StreamLoop:
         self._recorder = recorder
         self._failures = Failures(recorder, settings.limits, settings.attempts.max_attempts)
         self._clocks = StreamClocks(settings.limits, settings.heartbeat)
-        self._ready: deque[Any] = deque()
+        self._decoder = settings.make_decoder()
+        self._chunks: Iterator[Any] = iter(())
+        self._fresh = False
+        """Whether the next chunk is more than one to return: the first of its block, or one that the caller looks at."""
+        self._always_fresh = not (settings.convert is None and settings.counts is None and settings.heartbeat is None)
+        self._body_ended = False
         self._arrived = 0.0
         self._waited = 0.0
         self._opened = False
         self._gate_open = True
+        self._stop = token.decision
+        self._pid = os.getpid()
+        self._forks = forks.count
+        self.over = False
+        self._careful = True
+        """Whether a step has more to look at than the token: it has not started, has a deadline, or is over."""
+        self._add = None if settings.assembler is None else settings.assembler.add
         self._rejected: StreamguardError | None = None
         self._deadline: Deadline | None = None
         self._scope = "total"
-        self._pump: Pump[Ending] | None = None
+        self._pump: Pump[None] | None = None
 
-    def start(self) -> None:
+    def finish(self) -> None:
+        """Let every further step raise Over."""
+        self._careful = self.over = True
+
+    def _start(self) -> None:
         """Capture the deadline and start the first attempt."""
+        forks.watch()
         self._recorder.start()
         total, ambient = self._settings.limits.total, current_deadline()
         own = None if total is None else Deadline.after(total)
         self._deadline = min((d for d in (own, ambient) if d is not None), default=None)
         self._scope = "total" if self._deadline is own else "ambient"
+        self._careful = self._deadline is not None
         self._check_stopped()
         self._start_attempt()
 
     def open(self, until_first: bool) -> None:
         """Go on until the headers, or until the first chunk, are here."""
-        while not self._ready and (until_first or not self._opened):
+        self._check()
+        while not (self._recorder.chunks or self._peek() if until_first else self._opened):
+            if self._receive() is Alarm.HEARTBEAT:
+                self._clocks.handed_over(self._waited)  # not returned from here; without this the wait would spin
             self._check_stopped()
-            self._receive()
 
     def advance(self) -> Any:
         """Return the next chunk, or HEARTBEAT; raise Over at the end, or what else ended the stream."""
         while True:
-            if self._token.cancelled or self._deadline is not None:
-                self._check_stopped()
-            if self._ready:
-                chunk = self._hand_over(self._ready.popleft())
-                if chunk is not None:
-                    return chunk
-            elif self._receive() is Alarm.HEARTBEAT:
-                return self._heartbeat()
+            if self._stop or self._careful or forks.count != self._forks:
+                self._check()
+            try:
+                chunk: Any = next(self._chunks, _NONE_LEFT)
+            except StreamguardError as exc:
+                self._attempt_failed("error", self._failures.from_reader(exc, self.text))
+                continue
+            if chunk is _NONE_LEFT:
+                if self._receive() is Alarm.HEARTBEAT:
+                    return self._heartbeat()
+                continue
+            if self._fresh and (chunk := self._hand_over(chunk)) is _NONE_LEFT:
+                continue
+            self._recorder.chunks += 1
+            if self._add is not None:
+                self._add(chunk)
+            return chunk
 
     def cut(self) -> None:
         """Stop the attempt that is running, if one is, and count its thread if it stays. From any thread."""
@@ -134,20 +178,29 @@ class StreamLoop:
         """The text so far, of a chat stream."""
         return None if self._settings.assembler is None else self._settings.assembler.text
 
+    def _peek(self) -> bool:
+        """Return whether a chunk is here, and leave it there."""
+        try:
+            chunk = next(self._chunks, _NONE_LEFT)
+        except StreamguardError as exc:
+            self._attempt_failed("error", self._failures.from_reader(exc, self.text))
+            return False
+        if chunk is _NONE_LEFT:
+            return False
+        self._chunks = itertools.chain((chunk,), self._chunks)
+        return True
+
     def _hand_over(self, chunk: Any) -> Any:
-        settings, recorder = self._settings, self._recorder
-        if settings.convert is not None:
-            chunk = settings.convert(chunk)
-            if chunk is None:
-                return None
-        recorder.chunks += 1
+        """Convert a chunk as the caller asked, and see whether it counts; return _NONE_LEFT for one to skip."""
+        settings = self._settings
+        if settings.convert is not None and (chunk := settings.convert(chunk)) is None:
+            return _NONE_LEFT
         if settings.counts is None:
-            self._gate_open = False
+            self._progressed()
+            self._fresh = self._always_fresh
         elif settings.counts(chunk):
             self._progressed()
             self._gate_open = False
-        if settings.assembler is not None:
-            settings.assembler.add(chunk)
         self._clocks.handed_over(self._waited)
         return chunk
 
@@ -156,6 +209,16 @@ class StreamLoop:
         HEARTBEAT.silence = self._clocks.silence(self._waited)
         HEARTBEAT.phase = self._recorder.phase.value
         return HEARTBEAT
+
+    def _check(self) -> None:
+        """Look at everything that may forbid a step; start the stream at its first."""
+        if os.getpid() != self._pid:
+            raise UsageError("this stream belongs to the parent process: make one in the forked child")
+        if self.over:
+            raise Over
+        if self._recorder.started is None:
+            self._start()
+        self._check_stopped()
 
     def _check_stopped(self) -> None:
         if self._token.cancelled:
@@ -178,19 +241,19 @@ class StreamLoop:
         """Cut; then put the text of chunks that no `next()` will return into what the error can tell."""
         pump = self._pump
         self.cut()
-        if self._settings.assembler is not None:
-            for chunk in [*self._ready, *self._last_items(pump)]:
-                self._settings.assembler.add(chunk)
-        self._ready.clear()
+        if self._add is not None:
+            with contextlib.suppress(StreamguardError):
+                for chunk in itertools.chain(self._chunks, self._queued(pump)):
+                    self._add(chunk)
+        self._chunks = iter(())
 
-    @staticmethod
-    def _last_items(pump: Pump[Ending] | None) -> Iterator[Any]:
+    def _queued(self, pump: Pump[None] | None) -> Iterator[Any]:
         while pump is not None:
             item = pump.get(0)
             if isinstance(item, End):
                 return
-            if isinstance(item, Batch):
-                yield from item.chunks
+            if isinstance(item, Block):
+                yield from self._decoder.feed(item.data)
 
     def _end(self, outcome: Outcome, error: BaseException) -> NoReturn:
         """Conclude with *outcome* and raise *error*, unless a close or cancel from elsewhere came first."""
@@ -206,8 +269,12 @@ class StreamLoop:
     def _start_attempt(self) -> None:
         self._recorder.attempts += 1
         self._recorder.headers_at = None
-        self._opened = False
+        self._opened = self._body_ended = self._fresh = False
         self._rejected = None
+        self._decoder = self._settings.make_decoder()
+        self._chunks = iter(())
+        if self._settings.assembler is not None:
+            self._settings.assembler.clear()  # chunks that did not count may be there, and this attempt repeats them
         self._settings.attempts.starting()
         if self._source.reports_phases:
             self._enter(Phase.CONNECT)
@@ -227,6 +294,7 @@ class StreamLoop:
 
     def _receive(self) -> Alarm | None:
         """Take one item, or wait for one as long as the nearest clock allows; return what was due instead."""
+        self._block_used_up()
         item = self._take(0)
         if item is None:
             item = self._wait_for_item()
@@ -236,9 +304,10 @@ class StreamLoop:
         return None
 
     def _take(self, seconds: float | None) -> object | None:
+        pump = self._pump  # once: a close() in another thread takes it away
         try:
-            if self._pump is not None:
-                return self._pump.get(seconds)
+            if pump is not None:
+                return pump.get(seconds)
         except queue.Empty:
             return None
         if seconds != 0:
@@ -267,13 +336,19 @@ class StreamLoop:
                 self._clocks.silence(self._waited),
             )
         elif alarm is Alarm.LIMIT:
-            item = self._take(0)
+            item = self._take(self._second_look())
             if item is None:
                 self._expired()
             else:
                 self._handle(item)
                 return None
         return alarm
+
+    def _second_look(self) -> float:
+        """Return how long the reader may still take: if we were woken late (stopped, starved), so was it."""
+        firing = self._clocks.firing(self._waited)
+        late = firing is not None and firing.elapsed - firing.limit > _LATE_SECONDS
+        return 0 if not late else _LATE_SECONDS if self._deadline is None else self._deadline.clamp(_LATE_SECONDS)
 
     def _expired(self) -> None:
         firing = self._clocks.firing(self._waited)
@@ -290,15 +365,16 @@ class StreamLoop:
 
     def _handle(self, item: object) -> None:
         match item:
-            case Batch():
+            case Block():
                 self._received(item)
             case Phase():
                 self._enter(item)
             case Opened():
                 self._headers(item)
-                self._opened = True
-                self._recorder.phase = Phase.FIRST
-                self._clocks.opened(self._waited)
+                self._opened = item.judged
+                if self._clocks.phase is not Phase.FIRST:  # else it runs since these headers came, not yet judged
+                    self._recorder.phase = Phase.FIRST
+                    self._clocks.opened(self._waited)
             case Rejected():
                 self._headers(item)
                 self._rejected = item.error
@@ -308,45 +384,59 @@ class StreamLoop:
 
     def _headers(self, item: Opened | Rejected) -> None:
         recorder, self.response = self._recorder, item.response
-        recorder.headers_at = item.at
+        recorder.headers_at = recorder.headers_at or item.at
         recorder.status_code = item.response.status_code
         recorder.request_id = request_id(item.response)
 
-    def _received(self, batch: Batch) -> None:
-        if batch.size:
-            self._recorder.received(batch.at, batch.size, batch.comments)
-            self._clocks.heard(self._waited)
-            if self._pump is not None:
-                self._pump.feed.take(batch.size)
-        if not batch.chunks:
+    def _received(self, block: Block) -> None:
+        self._clocks.heard(self._waited)
+        pump = self._pump  # once: a close() in another thread takes it away
+        if pump is not None:
+            pump.feed.take(len(block.data))
+        known = self._decoder.comments
+        try:
+            self._chunks = self._decoder.feed(block.data)
+        except StreamguardError as exc:
+            self._attempt_failed("error", self._failures.from_reader(exc, self.text))
             return
-        self._ready.extend(batch.chunks)
-        self._arrived = batch.at
-        if self._settings.counts is None:
-            self._progressed()
-        if batch.ending is Ending.FINISHED:
-            self._clocks.finishing(self._waited, self._settings.end_grace)
+        self._recorder.received(block.at, len(block.data), self._decoder.comments - known)
+        self._fresh = True
+        self._arrived = block.at
 
     def _progressed(self) -> None:
         self._recorder.progressed(self._arrived)
-        if self._clocks.phase is not Phase.GRACE:
-            self._recorder.phase = Phase.IDLE
-            self._clocks.progressed(self._waited)
+        self._recorder.phase = Phase.IDLE
+        self._clocks.progressed(self._waited)
 
-    def _ended(self, end: End[Ending]) -> None:
-        if self._token.cancelled:
-            return
-        if end.failure is not None:
-            self._attempt_failed("error", self._failures.from_reader(end.failure, self.text))
-            return
-        wanting = end.result is Ending.OPEN or (self._settings.assembler is not None and not self._recorder.chunks)
-        if not wanting:
+    def _block_used_up(self) -> None:
+        """Every chunk that is here has been taken: see whether the stream says that it is complete."""
+        ending = self._decoder.ending
+        if self._body_ended or ending is Ending.DONE:
+            self._judge(ending)
+        if ending is Ending.FINISHED and self._clocks.phase is Phase.IDLE:
+            self._clocks.finishing(self._waited, self._settings.end_grace)
+
+    def _judge(self, ending: Ending) -> None:
+        """The stream is over: complete, or not."""
+        if ending is Ending.DONE and not self._body_ended and self._source.keeps_connection and self._pump is not None:
+            self._pump.join(_DRAIN_SECONDS)
+        if ending is not Ending.OPEN and (self._settings.assembler is None or self._recorder.chunks):
             self._completed()
         elif self._settings.strict:
             self._attempt_failed("error", self._failures.incomplete(self.text))
         else:
             self.cut()
             self._end("incomplete", Over())
+
+    def _ended(self, end: End[None]) -> None:
+        if self._token.cancelled:
+            return
+        if end.failure is not None:
+            self._attempt_failed("error", self._failures.from_reader(end.failure, self.text))
+            return
+        self._body_ended = self._fresh = True
+        self._arrived = monotonic()
+        self._chunks = self._decoder.finish()
 
     def _completed(self) -> None:
         self.cut()
@@ -357,7 +447,7 @@ class StreamLoop:
         self.cut()
         if self._token.cancelled:
             self._stopped()
-        pause = self._settings.attempts.pause_after(error) if self._gate_open else None
+        pause = self._settings.attempts.pause_after(error) if self._before_first_chunk() else None
         if pause is None or (self._deadline is not None and pause >= self._deadline.remaining()):
             self._end("timeout" if isinstance(error, TimeoutError) else outcome, error)
         obstacle = self._source.why_not_replayable()
@@ -366,6 +456,9 @@ class StreamLoop:
         self._settings.attempts.sleeping(pause)
         self._recorder.phase = Phase.RETRY
         self._clocks.enter(Phase.RETRY, self._waited, pause)
+
+    def _before_first_chunk(self) -> bool:
+        return self._gate_open if self._settings.counts is not None else not self._recorder.chunks
 
     def _not_replayable(self, obstacle: str, error: BaseException) -> UsageError:
         refusal = UsageError(

@@ -1,8 +1,11 @@
 """What to request, checked before anything is sent, and able to be sent again."""
 
+import http.cookiejar
+import os
+import re
 import sys
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypedDict
 from urllib.parse import urlsplit
@@ -15,6 +18,17 @@ from ..http import Adapter
 
 __all__ = ["RequestKeywords", "RequestPlan", "plan_request"]
 
+_TOKEN = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
+_KINDS: dict[str, tuple[type, ...]] = {
+    "headers": (Mapping,),
+    "proxies": (Mapping,),
+    "hooks": (Mapping,),
+    "cookies": (Mapping, http.cookiejar.CookieJar),
+    "params": (Iterable,),
+    "files": (Iterable,),
+    "verify": (bool, str, os.PathLike),
+    "cert": (str, os.PathLike, tuple),
+}
 _BACKSTOP = 600.0 if sys.platform == "win32" else None
 """Seconds. On Windows a shutdown is reported not to wake a blocked `recv`: there, and only there, reads time out."""
 
@@ -101,7 +115,8 @@ def plan_request(
     others, and one `Idempotency-Key` for all attempts of a POST or PATCH that may be repeated.
     """
     _check_keywords(options)
-    _check_target(method, url)
+    _check_values(options)
+    _check_target(method, url, plain=session is None)
     if session is not None and not isinstance(session, requests.Session):
         raise TypeError(f"session= takes a requests.Session, not {type(session).__name__}")
     ours = session is None or isinstance(_adapter(session, url), Adapter)
@@ -120,24 +135,49 @@ def _check_keywords(options: Mapping[str, Any]) -> None:
     if "timeout" in options:
         raise UsageError("timeout= is ambiguous here: idle= is silence, total= the whole call")
     if "stream" in options:
-        raise UsageError("stream= is not needed here: guarded_stream always streams (the payload says json={'stream': True})")
+        raise UsageError("stream= is not needed: guarded_stream always streams (the payload says json={'stream': True})")
     unknown = options.keys() - RequestKeywords.__annotations__.keys()
     if unknown:
         raise TypeError(f"guarded_stream() got an unexpected keyword argument {min(unknown)!r}")
 
 
-def _check_target(method: object, url: object) -> None:
-    if not isinstance(method, str) or not method:
+def _check_values(options: Mapping[str, Any]) -> None:
+    """Refuse here, by name, what would fail with a riddle deep inside of requests."""
+    for name, kinds in _KINDS.items():
+        value = options.get(name)
+        if value is not None and not isinstance(value, kinds):
+            expected = " or ".join(kind.__name__ for kind in kinds)
+            raise TypeError(f"{name}= takes {expected}, not {type(value).__name__}")
+    auth = options.get("auth")
+    if auth is not None and not callable(auth) and not (isinstance(auth, tuple) and len(auth) == 2):
+        raise TypeError(f"auth= takes (user, password) or a callable, not {type(auth).__name__}")
+    for name in ("verify", "cert"):
+        _check_files(name, options.get(name))
+
+
+def _check_files(name: str, value: object) -> None:
+    for path in value if isinstance(value, tuple) else (value,):
+        if isinstance(path, str | os.PathLike) and not os.path.exists(path):
+            raise UsageError(f"{name}= names a file that does not exist: {path}")
+
+
+def _check_target(method: object, url: object, *, plain: bool) -> None:
+    if not isinstance(method, str):
         raise TypeError(f"method= takes a str such as 'POST', not {type(method).__name__}")
+    if not _TOKEN.fullmatch(method):
+        raise UsageError(f"method= is no HTTP method: {method[:40]!r}")
     if not isinstance(url, str):
         raise TypeError(f"url= takes a str, not {type(url).__name__}")
     try:
         parts = urlsplit(url)
-    except ValueError as exc:
-        raise UsageError(f"url= cannot be read: {exc}") from None
+        _ = parts.port
+    except ValueError:
+        raise UsageError("url= cannot be read: its host or port is malformed") from None  # the text may be a password's
     if "://" not in url or not parts.scheme:
         raise UsageError("url= has no scheme: it must begin with http:// or https://")
-    if not parts.netloc:
+    if plain and parts.scheme not in ("http", "https"):
+        raise UsageError(f"url= has the scheme {parts.scheme!r}: it must begin with http:// or https://")
+    if not parts.hostname:
         raise UsageError("url= has no host")
 
 
@@ -152,7 +192,9 @@ def _headers(
     method: str, given: Mapping[str, Any] | None, session: requests.Session | None, repeatable: bool
 ) -> dict[str, Any]:
     headers: dict[str, Any] = dict(given or {})
-    have = {str(name).lower() for name in headers}
+    have = {(name.decode("latin-1") if isinstance(name, bytes) else str(name)).lower() for name in headers}
+    if session is not None and "Idempotency-Key" in session.headers:
+        have.add("idempotency-key")
     usual = requests.utils.default_headers()
     for name, value in (("Accept", "text/event-stream"), ("Accept-Encoding", "identity")):
         chosen = session is not None and session.headers.get(name) not in (None, usual.get(name))

@@ -49,7 +49,7 @@ def before_first_chunk(
     return tenacity.Retrying(
         retry=tenacity.retry_if_exception(worth_it),
         stop=tenacity.stop_after_attempt(max_retries + 1),
-        wait=wait or tenacity.wait_exponential_jitter(initial=0.2, max=10, jitter=0.2),
+        wait=wait or tenacity.wait_exponential(multiplier=0.2, max=10) + tenacity.wait_random(0, 0.2),
         reraise=True,
     )
 
@@ -70,7 +70,7 @@ class Attempts:
 
     def __init__(self, policy: tenacity.Retrying | None) -> None:
         self._policy = policy
-        self._state = None if policy is None else tenacity.RetryCallState(policy, None, (), {})
+        self._state: tenacity.RetryCallState | None = None
 
     @property
     def max_attempts(self) -> int | None:
@@ -81,9 +81,13 @@ class Attempts:
         return number if isinstance(number, int) else None
 
     def starting(self) -> None:
-        """Call the policy's `before` callback: an attempt starts."""
-        if self._policy is not None and self._policy.before is not None:
-            self._policy.before(self._state)  # type: ignore[arg-type]
+        """Call the policy's `before` callback: an attempt starts. Its clock starts with the first one."""
+        if self._policy is None:
+            return
+        if self._state is None:
+            self._state = tenacity.RetryCallState(self._policy, None, (), {})
+        if self._policy.before is not None:
+            self._policy.before(self._state)
 
     def pause_after(self, exc: BaseException) -> float | None:
         """Return the seconds to sleep before another attempt, or None if there shall be none.

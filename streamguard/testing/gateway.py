@@ -22,6 +22,7 @@ from .wire import RequestHead, parse_head
 __all__ = ["Gateway"]
 
 _JOIN_SECONDS = 5.0
+_PRUNE_EVERY = 100
 
 
 class Gateway:
@@ -222,7 +223,9 @@ class Gateway:
             self._dismiss(transport)  # the system grants no further thread
             return
         with self._lock:
-            self._threads = [*(other for other in self._threads if other.is_alive()), thread]
+            if number % _PRUNE_EVERY == 0:
+                self._threads = [other for other in self._threads if other.is_alive()]
+            self._threads.append(thread)
 
     def _dismiss(self, transport: Transport) -> None:
         transport.close()

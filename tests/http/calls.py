@@ -26,10 +26,19 @@ def new_session(**adapter_arguments: Any) -> requests.Session:
 
 
 class Call:
-    """Make one request in a daemon thread, and read its body; what comes is in `blocks`, `phases`, `error`."""
+    """Make one request in a daemon thread, and read its body; what comes is in `blocks`, `phases`, `error`.
+
+    *foreign*: the response does not come through our adapter, and its socket has to be found.
+    """
 
     def __init__(
-        self, url: str, *, method: str = "GET", session: requests.Session | None = None, **kwargs: Any
+        self,
+        url: str,
+        *,
+        method: str = "GET",
+        session: requests.Session | None = None,
+        foreign: bool = False,
+        **kwargs: Any,
     ) -> None:
         self.token = CancelToken()
         self.phases: list[str] = []
@@ -39,6 +48,7 @@ class Call:
         self.error: BaseException | None = None
         self._session = session or new_session()
         self._owns_session = session is None
+        self._foreign = foreign
         self._request = (method, url, kwargs)
         self._arrived = threading.Event()
         self.thread = threading.Thread(target=contextvars.copy_context().run, args=(self._run,), daemon=True)
@@ -89,7 +99,8 @@ class Call:
     def _read(self, response: requests.Response) -> None:
         self.status = response.status_code
         with contextlib.closing(response):
-            attach_response(self.guard, response)
+            if self._foreign:
+                attach_response(self.guard, response)
             for block in read_blocks(response):
                 self.guard.check()
                 self.blocks.append(block)

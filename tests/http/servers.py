@@ -139,12 +139,17 @@ def tunnel(server: Server) -> Handler:
         peer.read_request()
         with socket.create_connection((server.host, server.port), timeout=PATIENCE) as upstream:
             peer.send(b"HTTP/1.1 200 Connection established\r\n\r\n")
-            back = threading.Thread(target=_pump, args=(upstream, peer.sock), daemon=True)
-            back.start()
-            _pump(peer.sock, upstream)
-            back.join(PATIENCE)
+            relay(peer.sock, upstream)
 
     return handler
+
+
+def relay(one: socket.socket, other: socket.socket) -> None:
+    """Pass everything on in both directions until one of the two ends."""
+    back = threading.Thread(target=_pump, args=(other, one), daemon=True)
+    back.start()
+    _pump(one, other)
+    back.join(PATIENCE)
 
 
 def _pump(source: socket.socket, target: socket.socket) -> None:

@@ -22,7 +22,7 @@ from streamguard.http import Adapter, CutError, SocketGuard, current_guard, drai
 
 from .calls import Call, new_session
 from .conftest import Serve
-from .servers import Authority, Peer, Server, frame, head, tunnel
+from .servers import Authority, Handler, Peer, Server, blackhole, frame, head, relay, tunnel
 
 OK = head("length", length=2) + b"ok"
 
@@ -190,8 +190,10 @@ def test_a_slot_of_a_blocking_pool_is_given_back_by_a_cut(serve: Serve) -> None:
         assert b"".join(after.blocks) == b"ok"
 
 
-def test_retries_without_a_cut_work(serve: Serve) -> None:
+def test_retries_without_a_cut_work(serve: Serve, caplog: pytest.LogCaptureFixture) -> None:
     """A mounted Retry still does its work under a guard; each new connection is announced."""
+    # A captured record of urllib3 keeps the error, with it the frames, and with them the pool and its connection.
+    caplog.set_level(logging.CRITICAL, logger="urllib3")
 
     def flaky(peer: Peer) -> None:
         peer.read_request()
@@ -218,6 +220,71 @@ def test_a_guard_that_was_cut_uses_no_pooled_connection(serve: Serve) -> None:
         with pytest.raises(CutError):
             context.run(session.get, server.url)
         guard.release()
+
+
+def test_the_next_user_never_feels_a_cut(serve: Serve, tls: ssl.SSLContext | None, authority: Authority) -> None:
+    """A cut raced with the whole life of a call: whatever became of that call, the next one on its session succeeds."""
+    server = serve(answering, tls=tls)
+    outcomes = set()
+    with new_session() as session:
+        session.verify = authority.bundle
+        for lap in range(200):
+            guard = SocketGuard(CancelToken())
+            cutter = threading.Timer(lap * 0.00002, guard.cut)
+            context = contextvars.copy_context()
+            context.run(current_guard.set, guard)
+            cutter.start()
+            try:
+                context.run(session.get, server.url)
+                outcomes.add("whole")
+            except (CutError, requests.RequestException):
+                outcomes.add("cut")
+            assert session.get(server.url).content == b"ok"
+            cutter.join(5)
+            guard.release()
+    assert outcomes == {"whole", "cut"}
+
+
+def test_a_certificate_that_fails_is_an_error_of_tls(serve: Serve, authority: Authority) -> None:
+    """Not a cut, and not a success."""
+    server = serve(answering, tls=authority.server_side)
+    call = Call(server.url)
+    call.join()
+    assert isinstance(call.error, requests.exceptions.SSLError)
+
+
+def socks5(server: Server) -> Handler:
+    """Return the handler of a SOCKS 5 proxy to *server* (RFC 1928, without authentication)."""
+
+    def handler(peer: Peer) -> None:
+        peer.sock.recv(262)
+        peer.send(b"\x05\x00")
+        peer.sock.recv(262)
+        with socket.create_connection((server.host, server.port), timeout=10) as upstream:
+            peer.send(b"\x05\x00\x00\x01" + b"\0" * 6)
+            relay(peer.sock, upstream)
+
+    return handler
+
+
+def test_behind_a_socks_proxy_the_body_is_cut(serve: Serve) -> None:
+    """The one kind of connection that is not ours: its pools stay as they are."""
+    pytest.importorskip("socks")
+
+    def handler(peer: Peer) -> None:
+        peer.read_request()
+        peer.send(head("chunked") + frame("chunked", b"data"))
+        server.stall(peer)
+
+    server = serve(handler)
+    proxy = serve(socks5(server))
+    call = Call(server.url, foreign=True, proxies={"http": f"socks5://127.0.0.1:{proxy.port}"})
+    call.wait_block()
+    call.wait_blocked()
+    assert call.cancel() < 1
+    assert server.left.wait(5)
+    assert call.blocks == [b"data"]
+    assert call.phases == []
 
 
 @pytest.mark.parametrize("guarded", [False, True])
@@ -267,8 +334,6 @@ def test_a_host_that_is_no_name_is_refused_as_by_requests(label: str) -> None:
 
 def test_a_connect_timeout_is_that_of_requests() -> None:
     """The timeout given to requests still holds for the socket that we make."""
-    from .servers import blackhole
-
     with blackhole() as port:
         call = Call(f"http://127.0.0.1:{port}/", timeout=(0.1, 30))
         call.join()
@@ -346,6 +411,25 @@ def test_a_full_pool_still_drops_what_is_too_much(serve: Serve, caplog: pytest.L
         assert not guard._held
         guard.release()
     assert server.connections == 2
+
+
+def test_a_receive_takes_more_than_http_client_would(serve: Serve) -> None:
+    """Small chunks that wait in the kernel are handed over in blocks of up to 32 KiB, four times its buffer."""
+    sent = threading.Event()
+    event = b"data: " + b"x" * 257 + b"\n\n"
+
+    def handler(peer: Peer) -> None:
+        peer.read_request()
+        peer.send(head("chunked"))
+        peer.send(frame("chunked", event) * 300 + b"0\r\n\r\n")
+        sent.set()
+
+    server = serve(handler)
+    with new_session() as session, session.get(server.url, stream=True) as response:
+        assert sent.wait(5)
+        blocks = list(read_blocks(response))
+    assert b"".join(blocks) == event * 300
+    assert 8192 < max(map(len, blocks)) <= 32768
 
 
 GEVENT = """

@@ -177,7 +177,7 @@ def test_a_plain_session_is_cut_in_its_body(
     server = serve(lambda peer: None, tls=tls)
     stalling(server, head(framing), frame(framing, EVENT))
     with requests.Session() as session:
-        call = Call(server.url, session=session, verify=authority.bundle)
+        call = Call(server.url, session=session, foreign=True, verify=authority.bundle)
         call.wait_block()
         call.wait_blocked()
         assert call.cancel() < PROMPT

@@ -1,6 +1,7 @@
 """The guard: which sockets are cut, which never, and that no descriptor of its own is left."""
 
 import contextlib
+import contextvars
 import gc
 import os
 import signal
@@ -18,7 +19,7 @@ import requests
 import responses
 
 from streamguard.core.cancel import CancelToken
-from streamguard.http import CutError, SocketGuard, attach_response, find_socket, read_blocks, sockets
+from streamguard.http import CutError, SocketGuard, attach_response, current_guard, find_socket, read_blocks, sockets
 
 from .calls import new_session
 from .conftest import Serve
@@ -407,6 +408,24 @@ def test_find_socket(serve: Serve, framing: str) -> None:
         assert sock.getpeername()[1] == server.port
         assert b"".join(read_blocks(response)) == b"data"
         assert find_socket(response) is None
+
+
+def test_a_response_of_our_adapter_is_attached_already(serve: Serve) -> None:
+    """No second descriptor is taken for it."""
+
+    def answer(peer: Peer) -> None:
+        peer.read_request()
+        peer.send(head("length", length=2) + b"ok")
+
+    server = serve(answer)
+    guard = SocketGuard(CancelToken())
+    context = contextvars.copy_context()
+    context.run(current_guard.set, guard)
+    with new_session() as session, context.run(session.get, server.url, stream=True) as response:
+        assert len(guard._held) == 1
+        assert attach_response(guard, response)
+        assert len(guard._held) == 1
+    guard.release()
 
 
 def test_a_late_cut_spares_the_pooled_connection_of_a_plain_session(serve: Serve) -> None:

@@ -57,6 +57,7 @@ def test_fixtures_in_a_project_of_their_own(
     (tmp_path / "conftest.py").write_text(CONFTEST)
     (tmp_path / "test_it.py").write_text(textwrap.dedent(TESTS))
     done = run("-m", "pytest", "-p", "no:cacheprovider", "-p", "no:randomly", "-q", str(tmp_path), cwd=tmp_path)
-    assert "3 passed, 1 error" in done.stdout, done.stdout + done.stderr
+    assert "3 passed" in done.stdout, done.stdout + done.stderr
+    assert "1 error" in done.stdout
     assert "left behind: 2" in done.stdout
     assert "pipe:[" in done.stdout

@@ -1,0 +1,5 @@
+"""`python -m streamguard.cli`."""
+
+from . import main
+
+main(prog_name="streamguard")

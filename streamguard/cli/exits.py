@@ -1,0 +1,18 @@
+"""What the exit code of a command says."""
+
+from enum import IntEnum
+
+__all__ = ["Exit"]
+
+
+class Exit(IntEnum):
+    """Exit codes; those of timeout(1) and of the shell, where they have one."""
+
+    COMPLETE = 0
+    FAILED = 1
+    USAGE = 2
+    TIMEOUT = 124
+    INTERRUPTED = 130
+    """Ctrl-C: 128 + SIGINT."""
+    PIPE = 141
+    """Nobody reads the output any more: 128 + SIGPIPE."""

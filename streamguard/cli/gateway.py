@@ -1,0 +1,115 @@
+"""`streamguard gateway`: the scripted server, for trying a client by hand."""
+
+import time
+from collections.abc import Iterator
+from typing import IO, Any
+
+import click
+
+from ..errors import UsageError
+from ..testing import Gateway, Left, Request, parse_script
+from ..testing.wire import ENCODINGS, FRAMINGS
+
+__all__ = ["gateway"]
+
+_LOOK_SECONDS = 0.05
+
+
+@click.command()
+@click.argument("scripts", metavar="SCRIPT...", nargs=-1, required=True, type=click.File("r", encoding="utf-8"))
+@click.option("--host", default="127.0.0.1", metavar="ADDRESS", help="Where to listen. Default: 127.0.0.1.")
+@click.option("--port", default=0, type=click.IntRange(0, 65535), metavar="PORT", help="Default: 0, which is a free one.")
+@click.option("--tls", is_flag=True, help="Speak https, with a certificate of its own authority (whose file is shown).")
+@click.option("--framing", default="chunked", type=click.Choice(FRAMINGS), help="Default: chunked.")
+@click.option("--encoding", type=click.Choice([*filter(None, ENCODINGS)]), help="Compress bodies. Default: not.")
+def gateway(scripts: tuple[IO[str], ...], **options: Any) -> None:
+    """Serve what SCRIPT says until Ctrl-C; print the URL, then a line for each request and each client that leaves.
+
+    A script has one step in each line: headers, chat TEXT, comment TEXT, wait 0.5, stall, done, and others; - reads it from
+    standard input. The first request is answered by the first script, the next one by the second; the last script answers
+    all that follow.
+    """
+    server = _server(scripts, options)
+    try:
+        server.start()
+    except OSError as exc:
+        raise click.ClickException(f"cannot listen on {options['host']}:{options['port']}: {exc.strerror}") from None
+    except UsageError as exc:
+        raise click.ClickException(str(exc)) from None
+    try:
+        _serve(server, tls=options["tls"])
+    except KeyboardInterrupt:
+        pass  # the way to end it
+    finally:
+        server.stop()
+
+
+def _server(scripts: tuple[IO[str], ...], options: dict[str, Any]) -> Gateway:
+    texts = [_checked(script) for script in scripts]
+    try:
+        return Gateway(*texts, **options)
+    except UsageError as exc:
+        raise click.UsageError(str(exc)) from None
+
+
+def _checked(script: IO[str]) -> str:
+    try:
+        text = script.read()
+        parse_script(text)
+    except UnicodeDecodeError:
+        raise click.UsageError(f"{script.name}: a script is text in UTF-8.") from None
+    except UsageError as exc:
+        raise click.UsageError(f"{script.name}: {_numbered(str(exc), text)}") from None
+    return text
+
+
+def _numbered(complaint: str, text: str) -> str:
+    """Return the complaint with the number of the line that it quotes, if it has none yet."""
+    for number, line in reversed([*enumerate(text.split("\n"), 1)]):
+        quoted = f"script: {line.strip(chr(13)).lstrip()!r}"
+        if line.strip() and complaint.startswith(quoted):
+            return f"script line {number}: {complaint.removeprefix('script: ')}"
+    return complaint
+
+
+def _serve(server: Gateway, *, tls: bool) -> None:
+    click.echo(server.url)
+    if tls:
+        click.echo(f"certificate authority: {server.ca}")
+    log = _Log(server)
+    while True:
+        for line in log.news():
+            click.echo(line)
+        time.sleep(_LOOK_SECONDS)
+
+
+class _Log:
+    """Tells of each request once when it has arrived, and once when its client has left."""
+
+    def __init__(self, server: Gateway) -> None:
+        self._server = server
+        self._arrived = 0
+        self._present: dict[int, Request] = {}
+
+    def news(self) -> Iterator[str]:
+        """Yield a line for each thing that has happened since."""
+        for request in self._server.requests[self._arrived :]:
+            self._arrived += 1
+            self._present[self._arrived] = request
+            yield _arrival(self._arrived, request)
+        for number, request in [*self._present.items()]:
+            if request.left:
+                del self._present[number]
+                yield _departure(number, request, request.left)
+
+
+def _arrival(number: int, request: Request) -> str:
+    path = request.target.partition("?")[0]  # no query: it may hold a key
+    return f"#{number} {request.method} {path}, {len(request.body)} bytes of body"
+
+
+def _departure(number: int, request: Request, left: Left) -> str:
+    sent = f"after {left.at - request.at:.3f} s and {request.bytes_sent} bytes"
+    if left.how == "reused":
+        return f"#{number} done {sent}; its connection is used again"
+    return f"#{number} left {sent}, {'by reset' if left.how == 'reset' else 'by fin'}, during {left.during}"

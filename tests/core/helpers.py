@@ -1,0 +1,74 @@
+"""What the kernel's tests share: waiting for a condition, and scripts in an interpreter of their own."""
+
+import os
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from streamguard.core.clock import monotonic
+
+ROOT = Path(__file__).parent.parent.parent
+
+PROMPT = 2.0
+"""Seconds for what takes milliseconds: generous, for a busy machine."""
+
+_PRELUDE = """
+import os, sys, threading, time
+from streamguard import *
+
+def wait_for(holds, seconds=10):
+    end = time.clock_gettime(time.CLOCK_MONOTONIC) + seconds
+    while not holds():
+        if time.clock_gettime(time.CLOCK_MONOTONIC) > end:
+            os.write(2, b"what the script waits for did not happen")
+            os._exit(70)
+        time.sleep(0.005)
+
+def wait_blocked(function):
+    "Wait until some other thread is inside of *function*, at the same instruction, for a while."
+    seen = []
+    def blocked():
+        frames = [f for ident, f in sys._current_frames().items() if ident != threading.get_ident()]
+        seen.append({(id(f), f.f_lasti) for f in frames if f.f_code.co_name == function})
+        return len(seen) > 4 and seen[-1] and seen[-1] == seen[-4]
+    wait_for(blocked)
+"""
+
+
+def wait_until(holds: Callable[[], object], seconds: float = 10.0) -> None:
+    """Wait until *holds* is true; raise AssertionError if it is not within *seconds*."""
+    end = monotonic() + seconds
+    while not holds():
+        assert monotonic() < end, "what the test waits for did not happen"
+        time.sleep(0.002)
+
+
+def start_script(code: str, *arguments: str, prelude: str = _PRELUDE) -> "subprocess.Popen[str]":
+    """Run *code* in a fresh interpreter, where every warning is an error; `sys.argv[1:]` is *arguments*."""
+    return subprocess.Popen(
+        [sys.executable, "-W", "error", "-c", prelude + textwrap.dedent(code), *arguments],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def finish(script: "subprocess.Popen[str]", seconds: float = 20.0) -> str:
+    """Wait for the script, which has to end with code 0 and nothing on stderr; return its output."""
+    with script:
+        try:
+            output, errors = script.communicate(timeout=seconds)
+        except subprocess.TimeoutExpired:
+            script.kill()
+            raise
+    assert (script.returncode, errors) == (0, "")
+    return output
+
+
+def run_script(code: str, *arguments: str) -> str:
+    """Run *code* to its end and return what it printed."""
+    return finish(start_script(code, *arguments))

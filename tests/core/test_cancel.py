@@ -1,0 +1,396 @@
+"""Cancel tokens: the first reason wins, closers run once, and nothing in them can deadlock."""
+
+import contextlib
+import functools
+import gc
+import logging
+import signal
+import sys
+import threading
+import traceback
+import weakref
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from streamguard import CancelToken
+from streamguard.core import cancel as cancel_module
+from streamguard.core.clock import monotonic
+
+from .helpers import PROMPT, wait_until
+
+
+@contextlib.contextmanager
+def switching_often() -> Iterator[None]:
+    """Let threads take turns as often as the interpreter can."""
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        yield
+    finally:
+        sys.setswitchinterval(interval)
+
+
+@pytest.fixture
+def eager_collector() -> Iterator[None]:
+    """Let the collector run at every other allocation, and look only at what the test makes."""
+    threshold = gc.get_threshold()
+    gc.freeze()
+    gc.set_threshold(1, 1, 1)
+    try:
+        yield
+    finally:
+        gc.set_threshold(*threshold)
+        gc.unfreeze()
+
+
+@contextlib.contextmanager
+def handling(number: int, handler: Callable[[], object]) -> Iterator[None]:
+    """Call *handler* on the signal *number*."""
+    before = signal.signal(number, lambda *_: handler())
+    try:
+        yield
+    finally:
+        signal.signal(number, before)
+
+
+class Node:
+    """Something that only the collector can free."""
+
+    def __init__(self) -> None:
+        self.me = self
+
+
+def leave_garbage(finalizer: Callable[[], object]) -> None:
+    """Leave a cycle behind whose collection calls *finalizer*."""
+    weakref.finalize(Node(), finalizer)
+
+
+class Saboteur:
+    """A finalizer that cancels the token when it runs for the *nth* time in the middle of the cancel module."""
+
+    def __init__(self, token: CancelToken, nth: int) -> None:
+        self.token, self.nth = token, nth
+        self.struck: list[str] = []
+        self.won: list[bool] = []
+        self.times = 0
+
+    def __call__(self) -> None:
+        self.times += 1
+        inside = functions_of_ours_on_the_stack()
+        self.struck += inside
+        self.nth -= bool(inside)
+        if self.nth == 0 and not self.won:
+            self.won.append(self.token.cancel("finalizer"))
+        if self.times < 100:
+            leave_garbage(self)
+
+
+def functions_of_ours_on_the_stack() -> set[str]:
+    """Name the functions of the cancel module that are being executed in this thread."""
+    frames = traceback.walk_stack(None)
+    return {frame.f_code.co_name for frame, _ in frames if frame.f_code.co_filename == cancel_module.__file__}
+
+
+def test_a_new_token_is_live() -> None:
+    """A token that nobody cancelled says so."""
+    token = CancelToken()
+    assert (token.cancelled, token.reason, repr(token)) == (False, None, "<CancelToken live>")
+
+
+@pytest.mark.parametrize("reason", ["user", None, 0, ValueError("x")])
+def test_the_first_reason_wins(reason: object) -> None:
+    """Only the first cancel returns True, and its reason stays, whatever it is."""
+    token = CancelToken()
+    assert token.cancel(reason)
+    assert not token.cancel("later")
+    assert token.cancelled
+    assert token.reason is reason
+    assert repr(token) == "<CancelToken cancelled>"
+
+
+def register(token: CancelToken, count: int) -> list[int]:
+    """Register *count* closers, and return the list to which each appends its number."""
+    ran: list[int] = []
+    for number in range(count):
+        token.on_cancel(functools.partial(ran.append, number))
+    return ran
+
+
+def race_to_cancel() -> None:
+    token, start = CancelToken(), threading.Barrier(8)
+    won: list[int] = []
+    ran = register(token, 5)
+
+    def cancel(reason: int) -> None:
+        start.wait()
+        if token.cancel(reason):
+            won.append(reason)
+
+    threads = [threading.Thread(target=cancel, args=(reason,)) for reason in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert won == [token.reason]
+    assert sorted(ran) == list(range(5))
+
+
+def test_of_many_threads_one_wins() -> None:
+    """Of eight threads that cancel at once, one hears True, its reason stays, and each closer runs once."""
+    with switching_often():
+        for _ in range(50):
+            race_to_cancel()
+
+
+def test_a_closer_registered_during_the_cancel_runs_once() -> None:
+    """However registration and cancel interleave, each closer runs exactly once."""
+    with switching_often():
+        for _ in range(200):
+            token = CancelToken()
+            other = threading.Thread(target=token.cancel)
+            other.start()
+            ran = register(token, 20)
+            other.join()
+            assert sorted(ran) == list(range(20))
+
+
+def test_closers_run_in_the_cancelling_thread_latest_first() -> None:
+    """The closers run inside of cancel(), in its thread, in the reverse order of their registration."""
+    token, ran = CancelToken(), []
+    for number in range(3):
+        token.on_cancel(lambda number=number: ran.append((number, threading.current_thread())))  # type: ignore[misc]
+    other = threading.Thread(target=token.cancel)
+    other.start()
+    other.join()
+    assert ran == [(2, other), (1, other), (0, other)]
+
+
+def test_a_late_closer_runs_at_once() -> None:
+    """On a cancelled token on_cancel() calls the closer before it returns; taking that back does nothing."""
+    token, ran = CancelToken(), []
+    token.cancel()
+    unregister = token.on_cancel(lambda: ran.append("late"))
+    assert ran == ["late"]
+    unregister()
+
+
+def test_an_unregistered_closer_does_not_run() -> None:
+    """What on_cancel() returned takes back that registration, as often as it is called, and no other one."""
+    token, ran = CancelToken(), []
+    unregister = token.on_cancel(lambda: ran.append("first"))
+    token.on_cancel(lambda: ran.append("second"))
+    unregister()
+    unregister()
+    token.cancel()
+    assert ran == ["second"]
+
+
+def test_one_function_registered_twice_runs_twice() -> None:
+    """Registrations are counted, not functions."""
+    token, ran = CancelToken(), []
+    closer = lambda: ran.append("x")  # noqa: E731
+    token.on_cancel(closer)()
+    token.on_cancel(closer)
+    token.on_cancel(closer)
+    token.cancel()
+    assert ran == ["x", "x"]
+
+
+def test_a_failing_closer_stops_no_other(caplog: pytest.LogCaptureFixture) -> None:
+    """An Exception in a closer is logged by its type, without its text, and the others run."""
+    token, ran = CancelToken(), []
+
+    def fail() -> None:
+        raise RuntimeError("a secret")
+
+    token.on_cancel(lambda: ran.append("first"))
+    token.on_cancel(fail)
+    token.on_cancel(lambda: ran.append("last"))
+    with caplog.at_level(logging.WARNING, "streamguard"):
+        assert token.cancel()
+    assert ran == ["last", "first"]
+    (record,) = caplog.records
+    assert record.error_type == "RuntimeError"  # type: ignore[attr-defined]
+    assert "secret" not in caplog.text
+
+
+def test_system_exit_in_a_closer_comes_out_after_the_others_ran() -> None:
+    """What is no Exception propagates from cancel(), but only when every closer has run."""
+    token, ran = CancelToken(), []
+    token.on_cancel(lambda: ran.append("first"))
+    token.on_cancel(sys.exit)
+    with pytest.raises(SystemExit):
+        token.cancel()
+    assert ran == ["first"]
+    assert token.cancelled
+
+
+def test_a_closer_may_cancel_again() -> None:
+    """A cancel from within a closer returns False; every closer still runs once, and the first reason stays."""
+    token = CancelToken()
+    heard: list[object] = []
+    token.on_cancel(lambda: heard.append("first"))
+    token.on_cancel(lambda: heard.append(token.cancel("again")))
+    assert token.cancel("once")
+    assert heard == [False, "first"]
+    assert token.reason == "once"
+
+
+def test_a_closer_may_register_and_unregister() -> None:
+    """A closer may register another one, which runs at once, and take back one that has not run."""
+    token, ran = CancelToken(), []
+    unregister = token.on_cancel(lambda: ran.append("taken back"))
+    token.on_cancel(lambda: (unregister(), token.on_cancel(lambda: ran.append("new"))))
+    token.cancel()
+    assert ran == ["new"]
+
+
+def test_cancel_from_a_signal_handler_inside_cancel() -> None:
+    """A handler that cancels in the middle of a cancel of the same thread hears False, and nothing hangs."""
+    token = CancelToken()
+    heard: list[object] = []
+    token.on_cancel(lambda: heard.append("first"))
+    token.on_cancel(lambda: signal.raise_signal(signal.SIGUSR1))
+    with handling(signal.SIGUSR1, lambda: heard.append(token.cancel("signal"))):
+        assert token.cancel("caller")
+    assert sorted(map(str, heard)) == ["False", "first"]
+    assert token.reason == "caller"
+
+
+def test_cancel_from_a_signal_handler_ends_a_wait() -> None:
+    """A handler that cancels the token that its own thread waits on ends that wait."""
+    token = CancelToken()
+    main = threading.main_thread().ident
+    assert main is not None
+    sender = threading.Timer(0.05, signal.pthread_kill, (main, signal.SIGUSR1))
+    with handling(signal.SIGUSR1, lambda: token.cancel("signal")):
+        sender.start()
+        begun = monotonic()
+        assert token.wait(30)
+        assert monotonic() - begun < 0.05 + PROMPT
+        sender.join()
+    assert token.reason == "signal"
+
+
+def test_cancel_from_a_finalizer_inside_a_closer() -> None:
+    """A finalizer that a collection in the middle of a cancel runs may cancel the same token."""
+    token = CancelToken()
+    heard: list[object] = []
+    token.on_cancel(lambda: heard.append("first"))
+    token.on_cancel(gc.collect)
+    leave_garbage(lambda: heard.append(token.cancel("finalizer")))
+    assert token.cancel("caller")
+    assert heard == [False, "first"]
+
+
+STEPS: dict[str, Callable[[CancelToken], object]] = {
+    "on_cancel": lambda token: token.on_cancel(list),
+    "child": lambda token: token.child().detach(),
+    "wait": lambda token: token.wait(0),
+    "cancel": lambda token: token.cancel("step"),
+}
+
+
+@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.usefixtures("eager_collector")
+def test_a_finalizer_inside_any_step_of_a_token_may_cancel_it(step: str) -> None:
+    """Wherever in a step the collector strikes, one cancel wins, each closer runs once, and nothing hangs."""
+    struck: list[str] = []
+    for nth in range(1, 50):
+        token = CancelToken()
+        ran: list[object] = []
+        saboteur = Saboteur(token, nth % 10)
+        # What is allocated in a closer is what makes the collector run inside of cancel().
+        token.on_cancel(lambda ran=ran: ran.append([Node() for _ in range(5)]))  # type: ignore[misc]
+        leave_garbage(saboteur)
+        STEPS[step](token)
+        saboteur.times = 100
+        saboteur.won.append(token.cancel("caller"))
+        struck += saboteur.struck
+        assert saboteur.won.count(True) == (token.reason != "step")
+        assert len(ran) == 1
+    assert step in struck
+
+
+def test_a_wait_lasts_as_long_as_it_was_told() -> None:
+    """An uncancelled wait takes at least its seconds and returns False."""
+    begun = monotonic()
+    assert not CancelToken().wait(0.1)
+    assert monotonic() - begun >= 0.1
+
+
+@pytest.mark.parametrize("seconds", [0, -5, -1e300])
+def test_a_wait_of_nothing_returns_at_once(seconds: float) -> None:
+    """Zero and negative seconds only ask."""
+    assert not CancelToken().wait(seconds)
+
+
+@pytest.mark.parametrize("seconds", [None, 1e9, 1e300])
+def test_a_wait_without_end_is_ended_by_a_cancel(seconds: float | None) -> None:
+    """A wait of any length, longer than the system's maximum too, ends when another thread cancels."""
+    token = CancelToken()
+    other = threading.Timer(0.05, token.cancel)
+    other.start()
+    assert token.wait(seconds)
+    other.join()
+    assert token.wait(seconds), "on a cancelled token it returns at once"
+
+
+def test_all_waiters_are_woken() -> None:
+    """Ten threads that wait on one token all return True."""
+    token, woken = CancelToken(), []
+    threads = [threading.Thread(target=lambda: woken.append(token.wait(30))) for _ in range(10)]
+    for thread in threads:
+        thread.start()
+    wait_until(lambda: len(token._closers) == 10)
+    token.cancel()
+    for thread in threads:
+        thread.join()
+    assert woken == [True] * 10
+
+
+def test_a_child_is_cancelled_with_its_parent() -> None:
+    """A cancel reaches children and grandchildren, with its reason."""
+    token = CancelToken()
+    child = token.child()
+    grandchild = child.child()
+    token.cancel("why")
+    assert (child.reason, grandchild.reason) == ("why", "why")
+    assert token.child().reason == "why", "a child of a cancelled token is born cancelled"
+
+
+def test_a_childs_cancel_stays_its_own() -> None:
+    """Cancelling a child leaves its parent and siblings alone, and its own reason stays."""
+    token = CancelToken()
+    child, sibling = token.child(), token.child()
+    child.cancel("mine")
+    assert not token.cancelled
+    assert not sibling.cancelled
+    token.cancel("theirs")
+    assert (child.reason, sibling.reason) == ("mine", "theirs")
+
+
+def test_a_detached_child_is_not_reached() -> None:
+    """After detach(), or the end of a `with` block, the parent's cancel does not reach the child."""
+    token = CancelToken()
+    child = token.child()
+    child.detach()
+    child.detach()
+    with token.child() as other:
+        pass
+    token.cancel()
+    assert not child.cancelled
+    assert not other.cancelled
+
+
+def test_a_long_lived_token_keeps_no_ended_child() -> None:
+    """A thousand children that ended leave nothing behind in their parent."""
+    token = CancelToken()
+    children = []
+    for _ in range(1000):
+        with token.child() as child:
+            children.append(weakref.ref(child))
+    del child
+    gc.collect()
+    assert [ref for ref in children if ref() is not None] == []

@@ -1,0 +1,55 @@
+"""The silence clock: the measured silence decides."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streamguard.core import FIRED, SilenceClock
+
+seconds = st.floats(0, 1e6)
+limits = st.floats(1e-6, 1e6)
+
+
+def test_it_fires_when_the_limit_is_used_up_not_before() -> None:
+    """A clock of five seconds has one left after four, and has fired after five."""
+    clock = SilenceClock(5, now=100)
+    assert clock.due(104) == 1
+    assert clock.due(105) is FIRED
+    assert clock.due(900) is FIRED
+    assert repr(clock.due(105)) == "FIRED"
+
+
+def test_what_is_heard_re_arms() -> None:
+    """Something heard at any moment, even after it fired, starts the silence anew."""
+    clock = SilenceClock(5)
+    clock.observe(4)
+    assert clock.due(8) == 1
+    assert clock.due(9) is FIRED
+    clock.observe(20)
+    assert clock.due(21) == 4
+    assert clock.silence(23) == 3
+
+
+@given(seconds)
+def test_without_a_limit_it_never_fires(now: float) -> None:
+    """No limit, no firing: at no time."""
+    assert SilenceClock(None).due(now) is None
+
+
+@given(limits, st.lists(st.tuples(seconds, st.booleans()), max_size=50))
+def test_it_is_what_was_left_since_the_last_sound(limit: float, steps: list[tuple[float, bool]]) -> None:
+    """However often it is asked, `due` is the limit less the time since the last sound, and FIRED from there on."""
+    clock, now, heard = SilenceClock(limit), 0.0, 0.0
+    for step, sound in steps:
+        now += step
+        left = limit - (now - heard)
+        assert clock.due(now) == (left if left > 0 else FIRED)
+        if sound:
+            clock.observe(now)
+            heard = now
+
+
+@given(limits, seconds)
+def test_asking_changes_nothing(limit: float, now: float) -> None:
+    """Two questions at one time get one answer."""
+    clock = SilenceClock(limit)
+    assert clock.due(now) == clock.due(now)

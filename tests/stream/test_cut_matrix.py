@@ -1,0 +1,159 @@
+"""After an expiry the consumer has control, the reader is gone, and the server saw the close: wherever it happens."""
+
+from typing import Any
+
+import pytest
+import requests
+
+import streamguard
+from streamguard import (
+    DeadlineExceededError,
+    StreamguardError,
+    StreamInactivityTimeoutError,
+    TransportTimeoutError,
+    guarded_stream,
+)
+from streamguard.core.clock import monotonic
+from streamguard.testing import Gateway
+
+from ..http.servers import blackhole
+from .live import PROMPT, Streams, consume, has_reader, stream_from, wait_until
+
+LIMIT = 0.1
+FRAMINGS = ["chunked", "length", "close", "http10"]
+ENCODINGS = [None, "gzip", "gzip-members", "deflate"]
+MANNERS = {
+    "silent": "stall",
+    "dripping": f"drip 1 0.02 | data: {'x' * 4000}",
+    "heartbeats": "loop forever\ncomment ping\nwait 0.02\nendloop",
+}
+
+both_schemes = pytest.mark.parametrize("tls", [False, True], ids=["http", "https"])
+
+
+def assert_released(gateway: Gateway, limit: str, kind: type[StreamguardError], **options: Any) -> Any:
+    """Run into *limit*: the error is on time, and within a second of it no reader and no connection is left."""
+    stream = stream_from(gateway, retry=None, **{limit: LIMIT, **options})
+    seen = consume(stream)
+    freed = monotonic()
+    error = seen.error
+    assert isinstance(error, kind)
+    assert error.elapsed is not None
+    assert LIMIT <= error.elapsed <= seen.elapsed + 0.001
+    assert seen.elapsed - LIMIT < PROMPT
+    wait_until(lambda: not has_reader(stream), PROMPT)
+    if gateway.requests:
+        assert gateway.wait_left(timeout=PROMPT).at - freed < PROMPT
+    gateway.wait_connections(1, still_open=0, timeout=PROMPT)
+    assert stream.report.abandoned_threads == 0
+    assert stream.report.outcome == "timeout"
+    return error
+
+
+def _lie(framing: str) -> dict[str, int]:
+    return {"length": 100_000} if framing == "length" else {}
+
+
+@both_schemes
+@pytest.mark.parametrize("manner", MANNERS)
+@pytest.mark.parametrize("encoding", ENCODINGS)
+@pytest.mark.parametrize("framing", FRAMINGS)
+def test_between_chunks(streamguard_gateway: Streams, framing: str, encoding: str | None, manner: str, tls: bool) -> None:
+    """`idle` cuts the body behind a chunk, which was delivered."""
+    gateway = streamguard_gateway(
+        f"chat a\n{MANNERS[manner]}", framing=framing, encoding=encoding, tls=tls, **_lie(framing)
+    )
+    error = assert_released(gateway, "idle", StreamInactivityTimeoutError)
+    assert (error.phase, error.partial_text, error.chunks) == ("idle", "a", 1)
+
+
+@both_schemes
+@pytest.mark.parametrize("manner", MANNERS)
+@pytest.mark.parametrize("framing", FRAMINGS)
+def test_before_the_first_chunk(streamguard_gateway: Streams, framing: str, manner: str, tls: bool) -> None:
+    """`first` cuts a body in which no chunk has come."""
+    encoding = ENCODINGS[FRAMINGS.index(framing)]
+    gateway = streamguard_gateway(
+        f"headers\n{MANNERS[manner]}", framing=framing, encoding=encoding, tls=tls, **_lie(framing)
+    )
+    error = assert_released(gateway, "first", StreamInactivityTimeoutError)
+    assert (error.phase, error.partial_text, error.chunks) == ("first", "", 0)
+
+
+@both_schemes
+@pytest.mark.parametrize("framing", FRAMINGS)
+def test_in_full_flow(streamguard_gateway: Streams, framing: str, tls: bool) -> None:
+    """`total` cuts a body that never rests."""
+    gateway = streamguard_gateway("loop forever\ntick\nendloop", framing=framing, tls=tls, **_endless(framing))
+    assert assert_released(gateway, "total", DeadlineExceededError).chunks > 0
+
+
+def _endless(framing: str) -> dict[str, int]:
+    return {"length": 1 << 40} if framing == "length" else {}
+
+
+@both_schemes
+@pytest.mark.parametrize("script", ["stall", "wire HTTP/1.1 200 OK\\r\\nX-A: b\nstall", "drip-headers 0.02"])
+@pytest.mark.parametrize(("limit", "kind"), [("response", TransportTimeoutError), ("total", DeadlineExceededError)])
+def test_before_the_headers(
+    streamguard_gateway: Streams, script: str, limit: str, kind: type[StreamguardError], tls: bool
+) -> None:
+    """`response` and `total` cut the wait for the headers, silent, half-way or dripping."""
+    error = assert_released(streamguard_gateway(script, tls=tls), limit, kind)
+    assert error.phase == "response"
+
+
+@pytest.mark.parametrize(("limit", "kind"), [("connect", TransportTimeoutError), ("total", DeadlineExceededError)])
+def test_in_the_tls_handshake(streamguard_gateway: Streams, limit: str, kind: type[StreamguardError]) -> None:
+    """`connect` and `total` cut a handshake that is not answered."""
+    gateway = streamguard_gateway("", tls_stall=True)
+    assert assert_released(gateway, limit, kind, verify=False).phase == "connect"
+
+
+@pytest.mark.parametrize(("limit", "kind"), [("connect", TransportTimeoutError), ("total", DeadlineExceededError)])
+def test_in_the_connect(limit: str, kind: type[StreamguardError]) -> None:
+    """`connect` and `total` cut a connect that nobody answers."""
+    with blackhole() as port:
+        stream = guarded_stream("GET", f"http://127.0.0.1:{port}/", retry=None, **{limit: LIMIT})  # type: ignore[call-overload]
+        seen = consume(stream)
+        assert isinstance(seen.error, kind)
+        assert LIMIT <= seen.elapsed < LIMIT + PROMPT
+        assert not has_reader(stream)
+
+
+@both_schemes
+@pytest.mark.parametrize(("limit", "kind"), [("response", TransportTimeoutError), ("total", DeadlineExceededError)])
+def test_while_sending(streamguard_gateway: Streams, limit: str, kind: type[StreamguardError], tls: bool) -> None:
+    """`response` and `total` cut the sending of a body that the server does not take."""
+    gateway = streamguard_gateway("stall", tls=tls, read_body=False)
+    stream = stream_from(gateway, data=b"x" * 20_000_000, retry=None, **{limit: LIMIT})
+    seen = consume(stream)
+    assert isinstance(seen.error, kind)
+    assert seen.error.phase == "response"
+    assert LIMIT <= seen.elapsed < LIMIT + PROMPT
+    assert not has_reader(stream)
+
+
+@both_schemes
+def test_in_the_body_of_a_redirect(streamguard_gateway: Streams, tls: bool) -> None:
+    """`response` cuts the body of a redirect, which requests reads before it follows."""
+    gateway = streamguard_gateway("headers 302 location: /next\nraw half\nstall", tls=tls, **_body_of(100))
+    assert assert_released(gateway, "response", TransportTimeoutError).phase == "response"
+    assert len(gateway.requests) == 1
+
+
+def _body_of(length: int) -> dict[str, Any]:
+    return {"framing": "length", "length": length}
+
+
+@both_schemes
+@pytest.mark.parametrize("session", ["plain", "adapter"])
+@pytest.mark.parametrize("framing", FRAMINGS)
+def test_with_a_session_of_the_caller(streamguard_gateway: Streams, framing: str, session: str, tls: bool) -> None:
+    """The body is cut in a caller's Session as well, our adapter mounted or not, and the Session is still of use."""
+    gateway = streamguard_gateway("chat a\nstall", "chat b\ndone", framing=framing, tls=tls, **_lie(framing))
+    with requests.Session() as own:
+        if session == "adapter":
+            own.mount("https://" if tls else "http://", streamguard.Adapter())
+        assert_released(gateway, "idle", StreamInactivityTimeoutError, session=own)
+        assert consume(stream_from(gateway, session=own)).text == "b"

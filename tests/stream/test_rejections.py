@@ -1,0 +1,283 @@
+"""Responses that are no stream: status 400 and above, and a 200 with something else in it."""
+
+import datetime
+import email.utils
+import json
+from typing import Any
+
+import pytest
+import requests
+
+from streamguard import EmptyStreamError, HTTPStatusError, NotEventStreamError, StreamInactivityTimeoutError, guarded_stream
+from streamguard.testing import Gateway
+
+from .shapes import PROMPT, Factory, ask
+
+KIB = 1024
+
+
+def rejected(gateway: Gateway, **options: Any) -> HTTPStatusError:
+    """Return the status error that a stream from *gateway* ends with."""
+    run = ask(gateway, **options)
+    assert isinstance(run.error, HTTPStatusError)
+    assert run.chunks == []
+    assert run.stream.report.outcome == "error"
+    assert run.stream.report.status_code == run.error.status_code
+    return run.error
+
+
+BODIES = [
+    ('{"error":{"message":"said","type":"t","code":"c"}}', "said"),
+    ('{"error":"said"}', "said"),
+    ('{"message":"said"}', "said"),
+    ('{"detail":"said"}', "said"),
+    ('{"detail":[{"loc":["body"],"msg":"said"}]}', "said"),
+    ('{"errors":["said"]}', "said"),
+    ('["said"]', "said"),
+    ('"said"', "said"),
+    ("said", "said"),
+    ("<html><h1>said</h1></html>", "<h1>said</h1>"),
+    ("\\xff said", "said"),
+    ('{"error":{"message":"said', "said"),
+]
+
+
+@pytest.mark.parametrize(("body", "said"), BODIES, ids=[body for body, _ in BODIES])
+@pytest.mark.parametrize("status", [400, 401, 404, 422, 429, 500, 503, 529, 599])
+def test_a_bad_status_says_what_the_body_says(streamguard_gateway: Factory, status: int, body: str, said: str) -> None:
+    """The error has the status, the headers, the body, the message out of the body, and the response."""
+    error = rejected(streamguard_gateway(f"headers {status} X-Request-Id: r-1\nbody {body}"))
+    assert isinstance(error, requests.HTTPError)
+    assert (error.status_code, error.request_id, error.phase) == (status, "r-1", "response")
+    assert str(error).startswith(f"status {status}")
+    assert said in str(error)
+    assert said in error.body
+    assert error.response is not None
+    assert error.response.status_code == status
+
+
+@pytest.mark.parametrize("steps", ["headers 500", "headers 500\nbody {}", "headers 500\nbody null", "headers 500\nraw \\n"])
+def test_a_bad_status_with_nothing_to_say(streamguard_gateway: Factory, steps: str) -> None:
+    """An empty body, or one that says nothing, is no hindrance."""
+    assert rejected(streamguard_gateway(steps)).status_code == 500
+
+
+@pytest.mark.parametrize("body", ["[" * 60_000, "{" * 60_000, '{"a":' * 9_000, "9" * 60_000], ids=["[", "{", "{a", "9"])
+def test_a_bad_status_with_a_hostile_body(streamguard_gateway: Factory, body: str) -> None:
+    """A body that no JSON parser likes changes nothing about the error, and the message stays short."""
+    error = rejected(streamguard_gateway(f"headers 502\nbody {body}"))
+    assert error.status_code == 502
+    assert len(str(error)) < 1_000
+
+
+def test_a_bad_status_with_a_huge_body(streamguard_gateway: Factory) -> None:
+    """No more than 64 KiB of the body are kept, however much the server has."""
+    gateway = streamguard_gateway(f"headers 500\nloop forever\nraw {'x' * 64 * KIB}\nendloop")
+    error = rejected(gateway)
+    assert len(error.body) == 64 * KIB
+    assert len(str(error)) < 1_000
+    gateway.wait_left()
+
+
+@pytest.mark.parametrize(
+    "rest", ["stall", "loop forever\nraw x\nwait 0.05\nendloop", "wire 5\\r\\n\nstall"], ids=["stall", "drip", "chunk"]
+)
+@pytest.mark.parametrize("tls", [False, True], ids=["plain", "tls"])
+def test_a_bad_status_whose_body_does_not_end(streamguard_gateway: Factory, tls: bool, rest: str) -> None:
+    """A body that stalls or drips is read for about a second, and what came of it is in the error."""
+    gateway = streamguard_gateway(f"headers 503 retry-after: 7\nraw overloaded\n{rest}", tls=tls)
+    run = ask(gateway, verify=gateway.ca if tls else True)
+    assert isinstance(run.error, HTTPStatusError)
+    assert run.error.body.startswith("overloaded")
+    assert run.error.retry_after == 7
+    assert run.stream.report.lifetime < 2 + PROMPT
+    gateway.wait_left()
+
+
+@pytest.mark.parametrize("rest", ["reset", "close", "wire zz\\r\\n"])
+def test_a_bad_status_whose_body_breaks(streamguard_gateway: Factory, rest: str) -> None:
+    """A fault of the transport behind a bad status does not hide the status."""
+    error = rejected(streamguard_gateway(f"headers 500\nraw overloaded\nwait 0.1\n{rest}"))
+    assert (error.status_code, error.body) == (500, "overloaded")
+
+
+@pytest.mark.parametrize("encoding", ["gzip", "gzip-members", "gzip-buffered", "deflate"])
+def test_a_bad_status_with_a_compressed_body(streamguard_gateway: Factory, encoding: str) -> None:
+    """The body of the error is decompressed."""
+    error = rejected(streamguard_gateway('headers 400\nbody {"error":{"message":"said"}}', encoding=encoding))
+    assert json.loads(error.body) == {"error": {"message": "said"}}
+
+
+@pytest.mark.parametrize("framing", ["chunked", "length", "close", "http10"])
+@pytest.mark.parametrize("decode", ["chat", "events", "json", "bytes"])
+def test_a_bad_status_is_one_for_every_decoder(streamguard_gateway: Factory, framing: str, decode: str) -> None:
+    """Even `decode="bytes"`, and even if the body is an event stream."""
+    assert rejected(streamguard_gateway("headers 500\nevent no", framing=framing), decode=decode).status_code == 500
+
+
+def test_an_open_meets_a_bad_status(streamguard_gateway: Factory) -> None:
+    """`open()` and `with` raise the status error before anything is iterated."""
+    gateway = streamguard_gateway('headers 401\nbody {"error":{"message":"no key"}}')
+    with pytest.raises(HTTPStatusError, match="no key"), guarded_stream("POST", gateway.url):
+        pytest.fail("the block was entered")
+    with pytest.raises(HTTPStatusError, match="no key"):
+        guarded_stream("POST", gateway.url).open()
+    assert len(gateway.requests) == 2
+
+
+def http_date(seconds: float, layout: str = "") -> str:
+    """Return the moment *seconds* from now as a header has it; *layout* is for strftime."""
+    when = datetime.datetime.now(datetime.UTC) + datetime.timedelta(seconds=seconds)
+    return when.strftime(layout) if layout else email.utils.format_datetime(when, usegmt=True)
+
+
+@pytest.mark.parametrize(
+    ("value", "seconds"),
+    [("7", 7.0), ("0", 0.0), ("1.5", 1.5), ("-3", 0.0), ("soon", None), ("nan", None), ("inf", None), ("1e999", None)],
+)
+def test_retry_after_in_seconds(streamguard_gateway: Factory, value: str, seconds: float | None) -> None:
+    """`Retry-After` as a number is that number of seconds, never negative; what is none is as good as missing."""
+    assert rejected(streamguard_gateway(f"headers 429 Retry-After: {value}")).retry_after == seconds
+
+
+@pytest.mark.parametrize("layout", ["", "%A, %d-%b-%y %H:%M:%S GMT", "%a %b %d %H:%M:%S %Y"], ids=["imf", "850", "asctime"])
+def test_retry_after_as_a_date(streamguard_gateway: Factory, layout: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`Retry-After` as a date, in the three formats of RFC 9110, 5.6.7, is the seconds until then."""
+    error = rejected(streamguard_gateway(f"headers 503 Retry-After: {http_date(300, layout)}"))
+    assert error.retry_after is not None
+    assert 290 < error.retry_after <= 300
+
+
+@pytest.mark.parametrize("value", ["Wed, 21 Oct 2015 07:28:00 GMT", "Wed, 21 Oct 2015 07:28:00 -0000"])
+def test_retry_after_as_a_date_gone_by(streamguard_gateway: Factory, value: str) -> None:
+    """A date in the past means now."""
+    assert rejected(streamguard_gateway(f"headers 503 Retry-After: {value}")).retry_after == 0.0
+
+
+@pytest.mark.parametrize("value", ["Wed, 99 Oct 2015 07:28:00 GMT", "Wed, 21 Oct 99999 07:28:00 GMT", ",", "Wed"])
+def test_retry_after_that_is_no_date(streamguard_gateway: Factory, value: str) -> None:
+    """What only looks like a date is ignored."""
+    assert rejected(streamguard_gateway(f"headers 503 Retry-After: {value}")).retry_after is None
+
+
+ACCEPTED = [
+    "Content-Type: text/event-stream; charset=utf-8",
+    "Content-Type: TEXT/EVENT-STREAM",
+    "Content-Type: text/event-stream;charset=ISO-8859-1",
+    "Content-Type: text/event-stream, text/event-stream",
+    "Content-Type:",
+    "Content-Type: text/plain",
+    "Content-Type: text/plain; charset=utf-8",
+]
+
+
+@pytest.mark.parametrize("header", ACCEPTED)
+@pytest.mark.parametrize(
+    "before", ["", "comment hb", "raw \\xef\\xbb\\xbf", "raw \\r\\n\\n", "raw id: 1\\n", "drip 1 0 | : ab\\n"]
+)
+def test_an_event_stream_by_type_or_by_looks(streamguard_gateway: Factory, header: str, before: str) -> None:
+    """An event stream is one by its type; a missing or plain type will do if the body begins like one."""
+    run = ask(streamguard_gateway(f"headers {header}\n{before}\nchat \u00e9\ndone"))
+    assert (run.error, run.texts) == (None, ["\u00e9"])
+
+
+REFUSED = [
+    ("text/html; charset=utf-8", "<html><h1>Sign in</h1></html>"),
+    ("text/plain", "upstream unavailable"),
+    ("text/plain", "database unreachable"),
+    ("text/plain", "identity unknown: log in"),
+    ("text/plain", "retrying: in a while"),
+    ("text/plain", "events are down\\n"),
+    ("", "<html></html>"),
+    ("", '{"a":1}'),
+    ("application/octet-stream", "data: x\\n\\n"),
+    ("application/x-ndjson", '{"a":1}\\n{"a":2}\\n'),
+    ("nonsense", "data: x\\n\\n"),
+]
+
+
+@pytest.mark.parametrize(("kind", "body"), REFUSED)
+@pytest.mark.parametrize("decode", ["chat", "events", "json"])
+def test_a_200_that_is_no_event_stream(streamguard_gateway: Factory, decode: str, kind: str, body: str) -> None:
+    """A good status with another type, or a plain one whose body does not look it, is refused, quoting the body."""
+    run = ask(streamguard_gateway(f"headers Content-Type: {kind}\nraw {body}"), decode=decode)
+    assert type(run.error) is NotEventStreamError
+    assert run.error.content_type == (kind or None)
+    assert run.error.body == body.replace("\\n", "\n")
+    assert body[:10] in str(run.error)
+    assert run.stream.report.outcome == "error"
+
+
+@pytest.mark.parametrize("kind", ["application/json", "text/plain", "", "application/problem+json"])
+@pytest.mark.parametrize("payload", [None, {"model": "m"}, {"stream": False}, {"stream": True}])
+def test_json_instead_of_a_stream(streamguard_gateway: Factory, kind: str, payload: dict[str, Any] | None) -> None:
+    """For a JSON body the error asks whether the payload set `"stream": true`."""
+    gateway = streamguard_gateway(f'headers Content-Type: {kind}\nraw {{"choices":[{{"message":{{"content":"a"}}}}]}}')
+    run = ask(gateway, json=payload)
+    assert type(run.error) is NotEventStreamError
+    assert '"stream": true' in str(run.error)
+
+
+@pytest.mark.parametrize("kind", ["text/html", "text/plain", ""])
+@pytest.mark.parametrize(
+    "rest", ["stall", "reset", f"loop forever\nraw {'y' * 9_999}\nendloop"], ids=["stall", "reset", "huge"]
+)
+def test_no_event_stream_and_no_end(streamguard_gateway: Factory, kind: str, rest: str) -> None:
+    """However the body goes on, 512 bytes are quoted at most, within about a second."""
+    gateway = streamguard_gateway(f"headers Content-Type: {kind}\nraw {'x' * 600}\nwait 0.1\n{rest}")
+    run = ask(gateway)
+    assert type(run.error) is NotEventStreamError
+    assert run.error.body == "x" * 512
+    assert run.stream.report.lifetime < 2 + PROMPT
+
+
+def test_a_short_body_that_stalls_is_still_quoted(streamguard_gateway: Factory) -> None:
+    """A page of another type that stalls in its middle is quoted as far as it came."""
+    run = ask(streamguard_gateway("headers Content-Type: text/html\nraw <html>\nstall"), response=5)
+    assert type(run.error) is NotEventStreamError
+    assert run.error.body == "<html>"
+
+
+@pytest.mark.parametrize("kind", ["text/plain", ""])
+def test_silence_behind_a_missing_type_is_silence(streamguard_gateway: Factory, kind: str) -> None:
+    """Headers that leave the type open are headers: what follows is the phase `first`, not `response`."""
+    run = ask(streamguard_gateway(f"headers Content-Type: {kind}\nstall"), first=0.2, response=30)
+    assert isinstance(run.error, StreamInactivityTimeoutError)
+    assert run.error.phase == "first"
+    assert run.stream.report.time_to_headers is not None
+    assert 0.2 <= run.stream.report.lifetime < 0.2 + PROMPT
+
+
+@pytest.mark.parametrize("kind", ["text/plain", ""])
+def test_the_judgement_of_a_missing_type_starts_no_clock_anew(streamguard_gateway: Factory, kind: str) -> None:
+    """`first` is measured from the headers, also when the first line of the body came later."""
+    run = ask(streamguard_gateway(f"headers Content-Type: {kind}\nwait 0.3\ncomment hb\nstall"), first=0.5)
+    assert isinstance(run.error, StreamInactivityTimeoutError)
+    assert run.error.elapsed is not None
+    assert run.error.elapsed < 0.75
+    assert run.stream.report.time_to_headers is not None
+    assert run.stream.report.time_to_headers < 0.3
+
+
+@pytest.mark.parametrize("status", [201, 202, 203, 206])
+def test_any_good_status_will_do(streamguard_gateway: Factory, status: int) -> None:
+    """An event stream is read under any status below 300."""
+    run = ask(streamguard_gateway(f"headers {status}\nchat a\ndone"))
+    assert (run.error, run.texts, run.stream.report.status_code) == (None, ["a"], status)
+
+
+def test_no_content(streamguard_gateway: Factory) -> None:
+    """A 204 is a stream without a chunk."""
+    assert type(ask(streamguard_gateway("headers 204 Content-Type:")).error) is EmptyStreamError
+
+
+def test_interim_responses_are_passed_over(streamguard_gateway: Factory) -> None:
+    """A 100 before the real headers is not an answer."""
+    run = ask(streamguard_gateway("headers 100\nheaders 200\nchat a\ndone"))
+    assert (run.error, run.texts) == (None, ["a"])
+
+
+def test_bytes_take_any_type(streamguard_gateway: Factory) -> None:
+    """`decode="bytes"` asks for no event stream."""
+    run = ask(streamguard_gateway("headers Content-Type: text/html\nraw <html>"), decode="bytes")
+    assert (run.error, b"".join(run.chunks)) == (None, b"<html>")
