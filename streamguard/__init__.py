@@ -3,7 +3,7 @@
 import logging
 
 from .classify import Classification, classify
-from .core import CancelToken, Deadline, Timeouts, configure, current_deadline, deadline, shield
+from .core import NOT_GIVEN, CancelToken, Deadline, Timeouts, configure, current_deadline, deadline, shield
 from .errors import (
     DeadlineExceededError,
     EmptyStreamError,
@@ -27,6 +27,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "HEARTBEAT",
+    "NOT_GIVEN",
     "Adapter",
     "CancelToken",
     "Chunk",

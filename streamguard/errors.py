@@ -48,7 +48,7 @@ class StreamguardError(Exception):
     """
 
     phase: str | None = None
-    """Where it stopped: connect, response, first, idle, dead, retry (a pause between attempts)."""
+    """Where it stopped: new, connect, response, first, idle, dead, grace, or retry (a pause between attempts)."""
     limit: float | None = None
     """The limit that fired, in seconds."""
     elapsed: float | None = None

@@ -1,5 +1,6 @@
 """The command line's root: its commands, and the endings that all of them share."""
 
+import contextlib
 import os
 import sys
 from typing import Any
@@ -15,6 +16,7 @@ from .. import __version__
 from .demo import demo
 from .exits import Exit
 from .gateway import gateway
+from .output import reader_has_left
 from .tail import tail
 
 __all__ = ["main"]
@@ -30,8 +32,11 @@ class _Root(click.Group):
             click.echo(err=True)  # the shell's prompt begins on a line of its own
             ctx.exit(Exit.INTERRUPTED)
         except BrokenPipeError:
-            _write_to_nowhere()
+            _forget_output()
             ctx.exit(Exit.PIPE)
+        except OSError as exc:
+            _forget_output()
+            raise click.ClickException(f"cannot write the output: {exc.strerror}") from None
 
 
 @click.group(cls=_Root)
@@ -44,8 +49,11 @@ for _command in (demo, gateway, tail):
     main.add_command(_command)
 
 
-def _write_to_nowhere() -> None:
-    """Let the interpreter flush what is left: into a closed pipe that would be one more error, and a message."""
+def _forget_output() -> None:
+    """Lead output that cannot be written to nowhere: the interpreter's last flush would fail again, and say so."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, sys.stdout.fileno())
+    with contextlib.suppress(OSError):  # no descriptor: they are not the process's own
+        os.dup2(nowhere, sys.stdout.fileno())
+        if reader_has_left(sys.stderr.buffer):
+            os.dup2(nowhere, sys.stderr.fileno())
     os.close(nowhere)

@@ -28,10 +28,10 @@ class CancelToken:
     a limit that fires inside one of them never cancels the others.
     """
 
-    __slots__ = ("__weakref__", "_closers", "_forget_parent", "_keys", "decision")
+    __slots__ = ("__weakref__", "_closers", "_decision", "_forget_parent", "_keys")
 
     def __init__(self) -> None:
-        self.decision: dict[str, tuple[object]] = {}
+        self._decision: dict[str, tuple[object]] = {}
         """Empty while the token is live: the cheapest way to ask, for loops that ask each time."""
         self._closers: dict[int, Closer] = {}
         self._keys = itertools.count()
@@ -43,12 +43,12 @@ class CancelToken:
     @property
     def cancelled(self) -> bool:
         """Whether someone has cancelled this token."""
-        return bool(self.decision)
+        return bool(self._decision)
 
     @property
     def reason(self) -> object:
         """What the first `cancel()` gave as its reason; None while the token is live."""
-        decision = self.decision.get("reason")
+        decision = self._decision.get("reason")
         return decision[0] if decision else None
 
     def cancel(self, reason: object = "cancelled") -> bool:
@@ -58,7 +58,7 @@ class CancelToken:
         `Exception` is logged by its type and never stops the others.
         """
         mine = (reason,)
-        if self.decision.setdefault("reason", mine) is not mine:
+        if self._decision.setdefault("reason", mine) is not mine:
             return False
         self._run_closers()
         return True
@@ -72,7 +72,7 @@ class CancelToken:
         key = next(self._keys)
         closers = self._closers
         closers[key] = closer
-        if self.decision:
+        if self._decision:
             self._run_closers()
 
         def unregister() -> None:

@@ -20,7 +20,7 @@ from ..core.cancel import current_token
 from ..core.clock import monotonic
 from ..core.pump import Feed
 from ..errors import HTTPStatusError, NotEventStreamError, StreamguardError
-from ..http import SocketGuard, current_guard, find_socket, read_at_most, read_blocks
+from ..http import SocketGuard, attach_response, current_guard, find_socket, read_at_most, read_blocks
 from .clocks import Phase
 from .request import RequestPlan
 
@@ -85,7 +85,7 @@ _PHASES = {"connect": Phase.CONNECT, "response": Phase.RESPONSE, "headers": Phas
 def _read_response(
     plan: RequestPlan, response: requests.Response, event_stream: bool, feed: Feed, guard: SocketGuard
 ) -> None:
-    _guard_foreign(plan, response, guard)
+    _guard_body(plan, response, guard)
     guard.check()
     if response.status_code >= 400:
         _reject_status(response, feed)
@@ -99,13 +99,11 @@ def _read_response(
     guard.check()
 
 
-def _guard_foreign(plan: RequestPlan, response: requests.Response, guard: SocketGuard) -> None:
-    """Make the body of a response cuttable that came through an adapter which is not ours."""
-    if plan.reports_phases:
-        return
-    sock = find_socket(response)
+def _guard_body(plan: RequestPlan, response: requests.Response, guard: SocketGuard) -> None:
+    """Make the body cuttable, whatever adapter and proxy the response came through."""
+    attach_response(guard, response)
+    sock = None if plan.reports_phases else find_socket(response)
     if sock is not None:
-        guard.attach(response, sock)
         sock.settimeout(None)  # requests' read timeout was for the headers: the body is under the consumer's clocks
 
 

@@ -76,13 +76,17 @@ class Failures:
 
     def deadline(self, scope: str, limit: float | None, text: str | None) -> DeadlineExceededError:
         """Return the error for the spent `total=` or ambient deadline."""
-        if scope == "total":
+        if scope == "total" and limit is not None and limit <= 0:
+            what = f"total={limit:g} ({self._limits.source('total')}) is already spent: nothing was sent"
+            knob = "Raise total=; None means no limit."
+        elif scope == "total":
             what = f"the whole call took longer than total={limit:g} ({self._limits.source('total')})"
             knob = "Raise total= if it may take this long."
         else:
             what, knob = "the surrounding deadline() passed", "Give the deadline() block more time."
         phase = self._recorder.phase
-        message = f"{what} in phase {phase.value}: {self._so_far()}. {knob}"
+        where = "" if phase is Phase.NEW else f" in phase {phase.value}"
+        message = f"{what}{where}: {self._so_far()}. {knob}"
         elapsed = self._recorder.lifetime
         return DeadlineExceededError(message, **self._details(phase, text), scope=scope, limit=limit, elapsed=elapsed)
 
@@ -135,8 +139,20 @@ class Failures:
         message = f"{code} in phase {phase.value}: {type(fault).__name__}{_why(fault)}{silent}; {self._so_far()}"
         details = self._details(phase, text)
         if code == "ETIMEDOUT":
-            return TransportTimeoutError(message, **details)
+            return self._timed_out_below(exc, phase, message, details)
         return TransportError(message, **details, code=code)
+
+    def _timed_out_below(
+        self, exc: BaseException, phase: Phase, message: str, details: dict[str, Any]
+    ) -> TransportTimeoutError:
+        """Return the error for a timeout of requests' own, given to a Session without our adapter, or the kernel's."""
+        if isinstance(exc, requests.ConnectTimeout):
+            phase = Phase.CONNECT
+        limit = getattr(self._limits, phase.value, None)
+        if phase in (Phase.CONNECT, Phase.RESPONSE) and limit is not None:
+            source = self._limits.source(phase.value)
+            message = f"{_WAITED_FOR[phase]} ({phase.value}={limit:g}, {source}): {message}. {_ADVICE[phase]}"
+        return TransportTimeoutError(message, **details | {"phase": phase.value, "limit": limit})
 
     def _completed(self, exc: StreamguardError, phase: Phase, text: str | None) -> StreamguardError:
         for key, value in {**self._details(phase, text), "status_code": self._recorder.status_code}.items():

@@ -35,7 +35,7 @@ __all__ = ["CLOSED", "Over", "Settings", "Source", "StreamLoop"]
 
 CLOSED = object()
 """The reason of a token that was cancelled by `close()` or by the collector, not by the caller's `cancel()`."""
-JOIN_SECONDS = 0.1
+JOIN_SECONDS = 0.04
 """How long the consumer waits for a cut reader to be gone before it counts it as abandoned."""
 
 _LATE_SECONDS = 0.1
@@ -110,7 +110,7 @@ class StreamLoop:
         self._waited = 0.0
         self._opened = False
         self._gate_open = True
-        self._stop = token.decision
+        self._stop = token._decision  # a property would cost more than the answer
         self._pid = os.getpid()
         self._forks = forks.count
         self.over = False

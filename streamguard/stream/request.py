@@ -61,7 +61,7 @@ class RequestPlan:
     timeout: tuple[float | None, float | None]
     """requests' own (connect, read) timeout: what ends a thread that no cut can reach."""
     reports_phases: bool
-    """Whether the connection tells us about connect, sent and headers: with our own adapter."""
+    """Whether the connection tells us about connect, sent and headers: with our own adapter, but through no SOCKS proxy."""
 
     @property
     def host(self) -> str:
@@ -120,6 +120,7 @@ def plan_request(
     if session is not None and not isinstance(session, requests.Session):
         raise TypeError(f"session= takes a requests.Session, not {type(session).__name__}")
     ours = session is None or isinstance(_adapter(session, url), Adapter)
+    ours = ours and not _through_socks(url, options.get("proxies"), session)
     read = _BACKSTOP if ours else limits.response
     return RequestPlan(
         method=method.upper(),
@@ -186,6 +187,12 @@ def _adapter(session: requests.Session, url: str) -> object:
         return session.get_adapter(url)
     except requests.exceptions.InvalidSchema:
         raise UsageError(f"url= has a scheme that the session knows no adapter for: {urlsplit(url).scheme!r}") from None
+
+
+def _through_socks(url: str, proxies: Mapping[str, str] | None, session: requests.Session | None) -> bool:
+    """Whether requests will go through a SOCKS proxy, which connects inside of a library of its own."""
+    settings = (session or requests.Session()).merge_environment_settings(url, dict(proxies or {}), None, None, None)
+    return (requests.utils.select_proxy(url, settings["proxies"]) or "").lower().startswith("socks")
 
 
 def _headers(

@@ -64,6 +64,27 @@ def test_a_closed_pipe_ends_quietly(script: str, streamguard_gateway: MakeGatewa
     assert gateway.wait_left(1)
 
 
+def test_a_closed_pipe_of_both_outputs_ends_quietly(streamguard_gateway: MakeGateway) -> None:
+    """`2>&1 | head` is the same, even when only messages are left to write."""
+    gateway = streamguard_gateway("chat a\nwait 0.1\nreset")
+    with process("tail", gateway.url, stderr=subprocess.STDOUT) as tail:
+        assert tail.stdout is not None
+        os.read(tail.stdout.fileno(), 1)
+        tail.stdout.close()
+        assert tail.wait(SECONDS) == 141
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="a device that is always full")
+def test_a_full_disk_is_said(streamguard_gateway: MakeGateway) -> None:
+    """Output that cannot be written is exit code 1 and one sentence, and the stream is left."""
+    gateway = streamguard_gateway("loop forever\ntick\nwait 0.01\nendloop")
+    with open("/dev/full", "wb") as full, process("tail", gateway.url, stdout=full) as tail:
+        _, err = tail.communicate(timeout=SECONDS)
+    assert tail.returncode == 1
+    assert err == b"Error: cannot write the output: No space left on device\n"
+    assert gateway.wait_left(1)
+
+
 def test_a_terminal_shows_where_the_stream_is(streamguard_gateway: MakeGateway) -> None:
     """On a terminal, stderr has a live line with phase, chunks, silence and time left; it is gone at the end."""
     gateway = streamguard_gateway("chat a\nstall")
