@@ -3,7 +3,19 @@
 import logging
 
 from .classify import Classification, classify
-from .core import NOT_GIVEN, CancelToken, Deadline, Timeouts, configure, current_deadline, deadline, shield
+from .core import (
+    NOT_GIVEN,
+    CancelToken,
+    Deadline,
+    Timeouts,
+    abandoned_threads,
+    bounded_call,
+    configure,
+    current_deadline,
+    current_token,
+    deadline,
+    shield,
+)
 from .errors import (
     DeadlineExceededError,
     EmptyStreamError,
@@ -51,10 +63,13 @@ __all__ = [
     "TransportError",
     "TransportTimeoutError",
     "UsageError",
+    "abandoned_threads",
     "before_first_chunk",
+    "bounded_call",
     "classify",
     "configure",
     "current_deadline",
+    "current_token",
     "deadline",
     "guarded_stream",
     "has_content",

@@ -140,6 +140,8 @@ class DeadlineExceededError(StreamguardError, TimeoutError):
     """
 
     scope: str = "total"
+    overran: bool = False
+    """Whether the function could not be stopped and is still running."""
 
     def __init__(self, message: str = "", **details: Any) -> None:
         TimeoutError.__init__(self, message)

@@ -5,7 +5,7 @@ from typing import IO
 from ..core import Timeouts
 from ..stream import StreamReport
 
-__all__ = ["StatusLine", "status_text"]
+__all__ = ["StatusLine", "counted", "status_text"]
 
 # Index (which scrolls, if it must) and one up again make room below; between save and restore the cursor is lent.
 _ROOM_BELOW = "\x1bD\x1b[A"
@@ -38,12 +38,15 @@ class StatusLine:
 
 def status_text(report: StreamReport, limits: Timeouts, *, phase: str, silence: float) -> str:
     """Return the line's text for a stream in *phase* that has been silent for *silence* seconds."""
-    counts = f"{report.chunks} chunks"
+    text = f"[{phase}] silent for {silence:.1f} s{_left(report, limits, phase, silence)}, {counted(report.chunks, 'chunk')}"
     if report.comments:
-        counts += f", {report.comments} heartbeats"
-    if report.attempts > 1:
-        counts += f", attempt {report.attempts}"
-    return f"[{phase}] {counts}, silent for {silence:.1f} s{_left(report, limits, phase, silence)}"
+        text += f", {counted(report.comments, 'heartbeat')}"
+    return f"{text}, attempt {report.attempts}" if report.attempts > 1 else text
+
+
+def counted(number: int, noun: str) -> str:
+    """Return the number with its noun: "1 chunk", "2 chunks"."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def _left(report: StreamReport, limits: Timeouts, phase: str, silence: float) -> str:

@@ -9,6 +9,7 @@ from ..stream import StreamReport
 from .ask import LIMITS, Secrets
 from .exits import Exit
 from .output import printable
+from .status import counted
 
 __all__ = ["Verdict"]
 
@@ -56,10 +57,10 @@ class Verdict:
         report = self.report
         return f"streamguard: {self._outcome()}; " + ", ".join(
             (
-                _count(report.attempts, "attempt"),
-                _count(report.chunks, "chunk"),
-                _count(report.bytes, "byte"),
-                _count(report.comments, "heartbeat"),
+                counted(report.attempts, "attempt"),
+                counted(report.chunks, "chunk"),
+                counted(report.bytes, "byte"),
+                counted(report.comments, "heartbeat"),
                 f"headers after {_seconds(report.time_to_headers)}",
                 f"first chunk after {_seconds(report.time_to_first_chunk)}",
                 f"longest gap {_seconds(report.max_gap)}",
@@ -91,10 +92,6 @@ class Verdict:
     def _source(self, limit: str) -> str:
         source = self.limits.source(limit)
         return f"--{limit}" if source == "argument" else source.replace("argument", "--idle")
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def _seconds(value: float | None) -> str:

@@ -1,5 +1,6 @@
 """The kernel: one clock, one cancel, one outcome."""
 
+from .bounded import abandoned_threads, bounded_call
 from .cancel import CancelToken, current_token
 from .clock import monotonic
 from .deadline import Deadline, current_deadline, deadline, shield
@@ -13,6 +14,8 @@ __all__ = [
     "Deadline",
     "SilenceClock",
     "Timeouts",
+    "abandoned_threads",
+    "bounded_call",
     "configure",
     "current_deadline",
     "current_token",

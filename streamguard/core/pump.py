@@ -84,7 +84,7 @@ class Pump(Generic[R]):
         self._queue: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self.feed = Feed(token, self._queue.put, capacity)
         context = contextvars.copy_context()
-        self._thread = threading.Thread(
+        self.thread = threading.Thread(
             target=context.run, args=(_run, read, self.feed), name=f"streamguard-{name}", daemon=True
         )
         self._forget = token.on_cancel(_stopper(self._queue, self.feed))
@@ -92,7 +92,7 @@ class Pump(Generic[R]):
     def start(self) -> None:
         """Start the reader. Raises StreamguardError if the interpreter can start no thread (any more)."""
         try:
-            self._thread.start()
+            self.thread.start()
         except RuntimeError as exc:
             self._forget()
             raise StreamguardError(f"no reader thread could be started: {exc}") from exc
@@ -117,11 +117,11 @@ class Pump(Generic[R]):
 
     def join(self, grace: float) -> bool:
         """Wait at most *grace* seconds for the thread to end; return whether it is gone. Never waits for itself."""
-        if self._thread is threading.current_thread():
+        if self.thread is threading.current_thread():
             return False
-        if self._thread.ident is not None:
-            self._thread.join(grace)
-        return not self._thread.is_alive()
+        if self.thread.ident is not None:
+            self.thread.join(grace)
+        return not self.thread.is_alive()
 
 
 def _stopper(items: "queue.SimpleQueue[Any]", feed: Feed) -> Callable[[], None]:

@@ -13,6 +13,7 @@ import sys
 from collections.abc import Iterable, Iterator
 from typing import Any, cast
 
+import requests
 import urllib3
 from requests.adapters import HTTPAdapter
 from urllib3.connection import HTTPConnection, HTTPSConnection
@@ -211,6 +212,14 @@ class Adapter(HTTPAdapter):
         """Make the pool manager, with pools of connections that can be cut."""
         super().init_poolmanager(*args, **kwargs)
         _guard_pools(self.poolmanager)
+
+    def build_response(self, req: requests.PreparedRequest, resp: urllib3.BaseHTTPResponse) -> requests.Response:
+        """Make the response, and show it to the guard of the call."""
+        response = super().build_response(req, resp)
+        guard = current_guard.get()
+        if guard is not None:
+            guard.response = response
+        return response
 
     def close(self) -> None:
         """Close the connections that wait in the pools.

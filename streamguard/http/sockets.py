@@ -52,7 +52,7 @@ class SocketGuard:
     Limits: in a forked child nothing is shut down, for that would end the call of the parent; the child only forgets.
     """
 
-    __slots__ = ("__weakref__", "_cut", "_held", "_lock", "_on_phase", "_pid", "_released", "_unregister")
+    __slots__ = ("__weakref__", "_cut", "_held", "_lock", "_on_phase", "_pid", "_released", "_unregister", "response")
 
     def __init__(self, token: CancelToken, on_phase: Callable[[str], None] | None = None) -> None:
         self._cut = False
@@ -62,6 +62,8 @@ class SocketGuard:
         self._pid = os.getpid()
         self._on_phase = on_phase
         self._unregister: Callable[[], object] | None = None
+        self.response: requests.Response | None = None
+        """The latest response of `streamguard.Adapter`: to be closed if a hook fails, and nobody else ever gets it."""
         # Weak, or else a long-lived token would keep every guard that nobody released.
         cut = weakref.WeakMethod(self.cut)
         self._unregister = token.on_cancel(lambda: _call(cut()))
@@ -124,6 +126,7 @@ class SocketGuard:
         if unregister is not None:
             unregister()
         self._released = True
+        self.response = None
         if self._is_forked():
             self._held.clear()
             return

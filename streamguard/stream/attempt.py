@@ -68,7 +68,7 @@ def read_attempt(plan: RequestPlan, event_stream: bool, feed: Feed) -> None:
     current_token.set(feed.token)
     session, own = plan.open()
     try:
-        response = plan.send(session)
+        response = _send(plan, session, guard)
         try:
             _read_response(plan, response, event_stream, feed, guard)
         finally:
@@ -77,6 +77,16 @@ def read_attempt(plan: RequestPlan, event_stream: bool, feed: Feed) -> None:
         if own:
             session.close()
         guard.release()
+
+
+def _send(plan: RequestPlan, session: requests.Session, guard: SocketGuard) -> requests.Response:
+    try:
+        return plan.send(session)
+    except BaseException:
+        # A hook of the caller's, such as one that calls raise_for_status(), keeps the response from us.
+        if guard.response is not None:
+            guard.response.close()
+        raise
 
 
 _PHASES = {"connect": Phase.CONNECT, "response": Phase.RESPONSE, "headers": Phase.RESPONSE}

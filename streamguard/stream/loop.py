@@ -15,6 +15,7 @@ from typing import Any, Final, NoReturn, Protocol
 
 import requests
 
+from ..core.bounded import left_behind
 from ..core.cancel import CancelToken
 from ..core.clock import monotonic
 from ..core.deadline import Deadline, current_deadline
@@ -172,6 +173,7 @@ class StreamLoop:
         pump, self._pump = self._pump, None
         if pump is not None and not pump.stop("cut", JOIN_SECONDS):
             self._recorder.left_behind.add(self._recorder.attempts)
+            left_behind(pump)
 
     @property
     def text(self) -> str | None:

@@ -3,7 +3,7 @@
 import datetime
 import uuid
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, fields
 from typing import Any, Literal
 
 from ..core.clock import monotonic
@@ -65,7 +65,9 @@ class StreamReport:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the report as plain data."""
-        return {**asdict(self), "started_at": self.started_at.isoformat()}
+        # Not `asdict`: its deep copies import, which an object that is finalized at the interpreter's exit cannot.
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        return {**values, "started_at": self.started_at.isoformat()}
 
     def to_log(self) -> dict[str, Any]:
         """Return what a log line may hold: no host, no text of the server's."""

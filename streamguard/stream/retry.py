@@ -39,7 +39,7 @@ def before_first_chunk(
         raise TypeError(f"max_retries= takes a whole number, not {type(max_retries).__name__}: {max_retries!r}")
     if max_retries < 0:
         raise UsageError(f"max_retries= cannot be negative: {max_retries}")
-    codes, kinds, statuses = _wanted(on), tuple(k for k in on if isinstance(k, type)), frozenset(status)
+    codes, kinds, statuses = _wanted(on), tuple(k for k in on if isinstance(k, type)), _numbers(status)
 
     def worth_it(exc: BaseException) -> bool:
         if isinstance(exc, HTTPStatusError):
@@ -124,6 +124,12 @@ class Attempts:
         pause = float(policy.wait(state)) if policy.wait is not None else 0.0
         asked = exc.retry_after if isinstance(exc, HTTPStatusError) else None
         return max(pause, asked or 0.0)
+
+
+def _numbers(status: Collection[int]) -> frozenset[int]:
+    if not isinstance(status, Collection) or not all(isinstance(item, int) for item in status):
+        raise TypeError("status= takes a collection of HTTP statuses, such as {429, 503}")
+    return frozenset(status)
 
 
 def _wanted(on: On) -> frozenset[str]:

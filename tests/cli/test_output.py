@@ -81,10 +81,10 @@ def test_the_status_says_what_may_still_happen() -> None:
     """The status names phase, chunks, silence, and the time left: of the phase's limit or of the total, the smaller."""
     limits = Timeouts(first=60, idle=30, total=100)
     text = status_text(report(chunks=3, comments=2, attempts=2), limits, phase="first", silence=12.34)
-    assert text == "[first] 3 chunks, 2 heartbeats, attempt 2, silent for 12.3 s, 47.7 s left"
-    assert status_text(report(), Timeouts(first=None), phase="first", silence=1) == "[first] 0 chunks, silent for 1.0 s"
+    assert text == "[first] silent for 12.3 s, 47.7 s left, 3 chunks, 2 heartbeats, attempt 2"
+    assert status_text(report(), Timeouts(first=None), phase="first", silence=1) == "[first] silent for 1.0 s, 0 chunks"
     late = status_text(report(started=0.0), limits, phase="first", silence=1)
-    assert late.endswith(", 0.0 s left")
+    assert late == "[first] silent for 1.0 s, 0.0 s left, 0 chunks"
 
 
 def test_the_status_line_leaves_the_text_alone() -> None:

@@ -91,7 +91,7 @@ def test_a_terminal_shows_where_the_stream_is(streamguard_gateway: MakeGateway) 
     master, slave = os.openpty()
     try:
         with process("tail", gateway.url, "--idle", "1", stderr=slave) as tail:
-            read_until(master, b"[idle] 1 chunks, silent for 0.5 s, 0.5 s left")
+            read_until(master, b"[idle] silent for 0.5 s, 0.5 s left, 1 chunk")
             rest = read_until(master, b" in all, id ")
             assert tail.wait(SECONDS) == 124
         assert b"\x1b[K\x1b8no further chunk for" in rest

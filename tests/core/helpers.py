@@ -65,7 +65,7 @@ def finish(script: "subprocess.Popen[str]", seconds: float = 20.0) -> str:
         except subprocess.TimeoutExpired:
             script.kill()
             raise
-    assert (script.returncode, errors) == (0, "")
+    assert (script.returncode, errors) == (0, ""), f"ended with {script.returncode}: {errors}"
     return output
 
 

@@ -45,7 +45,7 @@ PHASES = {
     "first": Phase("readinto", "headers\nstall"),
     "first, tls": Phase("read", "headers\nstall", {"tls": True}),
     "idle": Phase("readinto", "chat hello\nstall"),
-    "retry": Phase("_take", "reset"),
+    "retry": Phase("wait", "reset"),
     "back-pressure": Phase("_wait_for_room", f"loop forever\nraw {'x' * 10_000}\nendloop"),
 }
 

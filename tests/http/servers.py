@@ -145,20 +145,26 @@ def tunnel(server: Server) -> Handler:
 
 
 def relay(one: socket.socket, other: socket.socket) -> None:
-    """Pass everything on in both directions until one of the two ends."""
-    back = threading.Thread(target=_pump, args=(other, one), daemon=True)
-    back.start()
-    _pump(one, other)
-    back.join(PATIENCE)
-
-
-def _pump(source: socket.socket, target: socket.socket) -> None:
+    """Pass everything on in both directions until one of the two ends; in one thread, for that is all TLS allows."""
+    peer_of = {one: other, other: one}
     with contextlib.suppress(OSError):
-        while data := source.recv(65536):
-            target.sendall(data)
-    for sock in (source, target):
+        while True:
+            for sock in _readable(one, other):
+                data = sock.recv(65536)
+                if not data:
+                    raise ConnectionError("the relay has ended")
+                peer_of[sock].sendall(data)
+    for sock in peer_of:
         with contextlib.suppress(OSError):
             socket.socket.shutdown(sock, socket.SHUT_RDWR)
+
+
+def _readable(*socks: socket.socket) -> list[socket.socket]:
+    buffered = [sock for sock in socks if isinstance(sock, ssl.SSLSocket) and sock.pending()]
+    ready = buffered or select.select(socks, [], [], PATIENCE)[0]
+    if not ready:
+        raise TimeoutError("nothing to relay")
+    return ready
 
 
 @contextlib.contextmanager

@@ -1,6 +1,7 @@
 """The watchdog: the seven scenarios of its original design, and which clock fires when."""
 
 import errno
+import gc
 import logging
 import os
 import signal
@@ -203,7 +204,7 @@ def test_scenario_7_the_late_error_of_the_reader_is_swallowed(
     gateway.wait_left()
     assert next(stream, "over") == "over"
     assert stream.report.error_type == "StreamInactivityTimeoutError"
-    del stream
+    gc.collect()
     assert noise == []
     assert capfd.readouterr() == ("", "")
 

@@ -1,0 +1,149 @@
+"""Run a function for a bounded time, in a thread of its own.
+
+When the time is up, the call's token is cancelled, so that whatever registered with it (sockets, processes) is cut, and the
+function gets a short grace to leave. Python cannot stop a thread that ignores this: it is left behind, counted, and what it
+returns or raises later is dropped.
+"""
+
+import functools
+import queue
+import threading
+import weakref
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any, TypeVar
+
+from ..errors import DeadlineExceededError, StreamCancelledError, StreamguardError
+from .cancel import CancelToken, current_token
+from .clock import monotonic
+from .deadline import Deadline, current_deadline
+from .limits import seconds_of
+from .pump import End, Feed, Pump
+
+__all__ = ["GRACE_SECONDS", "abandoned_threads", "bounded_call", "left_behind", "run_until"]
+
+T = TypeVar("T")
+
+GRACE_SECONDS = 0.05
+"""How long a cancelled call may take to leave before it is left behind."""
+
+_left_behind: "weakref.WeakSet[threading.Thread]" = weakref.WeakSet()
+
+
+def bounded_call(
+    fn: Callable[..., T],
+    *args: Any,
+    limit: float | timedelta | None = None,
+    cancel: CancelToken | None = None,
+    grace: float = GRACE_SECONDS,
+    name: str = "call",
+) -> T:
+    """Return `fn(*args)`, or raise when it takes longer than *limit* seconds or the ambient deadline.
+
+    limit:  seconds; None: only the ambient deadline and the token bound it. 0 or less is already spent: fn never runs.
+    cancel: a token whose cancel ends the wait; default: the current one. fn runs under a child of it, `current_token`.
+    grace:  seconds that fn may take to leave once it is cancelled. Default 0.05.
+    name:   for the thread and in messages.
+
+    fn runs in a daemon thread, in a copy of the caller's context; what it raises propagates as it is.
+
+    Raises `DeadlineExceededError` (scope `"step"` for *limit*, `"ambient"` for a surrounding `deadline()`), whose
+    `overran` says that fn is still running; `StreamCancelledError` when the token is cancelled. A result that comes after
+    the instant is late, and an error.
+
+    Limits
+        Code that registers nothing with the token, and looks at nothing, goes on in its thread until it ends by itself.
+    """
+    seconds = seconds_of("limit", limit)
+    own = None if seconds is None else Deadline.after(seconds)
+    ambient = current_deadline()
+    until = min((d for d in (own, ambient) if d is not None), default=None)
+    scope = "step" if until is own else "ambient"
+    begun = monotonic()
+
+    def expired(overran: bool) -> StreamguardError:
+        what = f"limit={seconds:g}" if scope == "step" else "the surrounding deadline()"
+        still = "; it could not be stopped and is left behind" if overran else ""
+        elapsed = monotonic() - begun
+        return DeadlineExceededError(
+            f"{name} took longer than {what} ({elapsed:.2f} s){still}",
+            scope=scope,
+            limit=seconds if scope == "step" else None,
+            elapsed=elapsed,
+            name=name,
+            overran=overran,
+        )
+
+    parent = cancel if cancel is not None else current_token.get()
+    return run_until(functools.partial(fn, *args), until, parent, expired=expired, grace=grace, name=name)
+
+
+def run_until(
+    fn: Callable[[], T],
+    until: Deadline | None,
+    parent: CancelToken | None,
+    *,
+    expired: Callable[[bool], BaseException],
+    grace: float = GRACE_SECONDS,
+    name: str = "call",
+) -> T:
+    """Return what *fn* returns before *until*; else raise `expired(overran)`. The heart of `bounded_call()`."""
+    token = CancelToken() if parent is None else parent.child()
+    try:
+        _raise_if_stopped(token, until, expired)
+        pump: Pump[T] = Pump(functools.partial(_call, fn), token, name=name)
+        pump.start()
+        try:
+            end = _wait(pump, until)
+            if end is not None and not token.cancelled and not (until is not None and until.expired):
+                return _result(end)
+        except BaseException:
+            pump.stop("left", 0)  # Ctrl-C, or whatever a signal handler raised: let go of fn, and do not wait for it
+            raise
+        cancelled, reason = token.cancelled, token.reason
+        gone = pump.stop("expired", grace)
+        if not gone:
+            left_behind(pump)
+        if cancelled:
+            raise StreamCancelledError(f"{name} was cancelled", reason=reason, name=name)
+        raise expired(not gone)
+    finally:
+        token.detach()
+
+
+def abandoned_threads() -> int:
+    """Return how many threads that could not be stopped are still running in this process."""
+    return sum(thread.is_alive() for thread in list(_left_behind))
+
+
+def left_behind(pump: Pump[Any]) -> None:
+    """Count the thread of *pump* among those that could not be stopped."""
+    _left_behind.add(pump.thread)
+
+
+def _call(fn: Callable[[], T], feed: Feed) -> T:
+    current_token.set(feed.token)
+    return fn()
+
+
+def _wait(pump: Pump[T], until: Deadline | None) -> End[T] | None:
+    while True:
+        try:
+            item = pump.get(None if until is None else until.remaining())
+        except queue.Empty:
+            return None
+        if isinstance(item, End):
+            return item
+
+
+def _result(end: End[T]) -> T:
+    if end.failure is not None:
+        raise end.failure
+    return end.result  # type: ignore[return-value]
+
+
+def _raise_if_stopped(token: CancelToken, until: Deadline | None, expired: Callable[[bool], BaseException]) -> None:
+    if token.cancelled:
+        raise StreamCancelledError("cancelled before it began", reason=token.reason)
+    if until is not None and until.expired:
+        raise expired(False)
