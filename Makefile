@@ -45,7 +45,7 @@ floor: $(FLOOR_READY) ## Run the tests on the oldest dependencies that setup.cfg
 	$(FLOOR_VENV)/bin/python -m pytest -m "not stress" $(ARGS)
 
 bench: $(READY) ## Measure cost per event and added latency.
-	$(VENV)/bin/python benchmarks/run.py $(ARGS)
+	$(RUN) benchmarks.run $(ARGS)
 
 example-%: $(READY) ## Run examples/NAME.py.
 	$(VENV)/bin/python examples/$*.py $(ARGS)

@@ -37,7 +37,7 @@ def floor(url: str) -> int:
     return seen
 
 
-def _session() -> requests.Session:
+def plain_session() -> requests.Session:
     session = requests.Session()
     session.mount("http://", Adapter())
     return session
@@ -46,7 +46,7 @@ def _session() -> requests.Session:
 def no_thread(url: str) -> int:
     """What our reader does, in the calling thread: read, frame, parse, assemble; no queue, no clock, no cut."""
     client, decoder, assembler, seen = EventClient(()), ChatDecoder(), MessageAssembler(), 0
-    with _session() as session, session.get(url, stream=True) as response:
+    with plain_session() as session, session.get(url, stream=True) as response:
         for block in read_blocks(response):
             for event in client.feed(block):
                 chunk = decoder.decode(event)
@@ -60,7 +60,7 @@ def unguarded(url: str) -> int:
     """requests and sseclient-py as their manuals show them."""
     seen = 0
     with requests.get(url, stream=True) as response:
-        for event in sseclient.SSEClient(response).events():
+        for event in sseclient.SSEClient(response).events():  # type: ignore[arg-type]
             if event.data != "[DONE]":
                 seen += bool(json.loads(event.data)["choices"])
     return seen

@@ -4,6 +4,7 @@ import json
 import multiprocessing
 import re
 import socket
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -44,23 +45,27 @@ def _serve(ready: Connection, count: int, rate: float | None) -> None:
     bodies = {framing: _body(framing, events) for framing in ("chunked", "close")}
     while True:
         connection, _ = listener.accept()
-        with connection:
-            framing = "close" if _target(connection).startswith(b"/close") else "chunked"
-            extra = b"Transfer-Encoding: chunked\r\n" if framing == "chunked" else b""
-            connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n" + extra)
-            connection.sendall(b"Connection: close\r\n\r\n")
-            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            try:
-                if rate is None:
-                    for piece in bodies[framing]:
-                        connection.sendall(piece)
-                else:
-                    _send_paced(connection, count, rate)
-                connection.shutdown(socket.SHUT_WR)
-                while connection.recv(65536):
-                    pass
-            except OSError:
-                continue
+        threading.Thread(target=_answer, args=(connection, bodies, count, rate), daemon=True).start()
+
+
+def _answer(connection: socket.socket, bodies: dict[str, list[bytes]], count: int, rate: float | None) -> None:
+    with connection:
+        framing = "close" if _target(connection).startswith(b"/close") else "chunked"
+        extra = b"Transfer-Encoding: chunked\r\n" if framing == "chunked" else b""
+        connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n" + extra)
+        connection.sendall(b"Connection: close\r\n\r\n")
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        try:
+            if rate is None:
+                for piece in bodies[framing]:
+                    connection.sendall(piece)
+            else:
+                _send_paced(connection, count, rate)
+            connection.shutdown(socket.SHUT_WR)
+            while connection.recv(65536):
+                pass
+        except OSError:
+            return
 
 
 def _target(connection: socket.socket) -> bytes:

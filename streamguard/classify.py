@@ -27,14 +27,17 @@ Diagnosis = Literal["fail-fast", "retryable"]
 RETRYABLE_STATUS = frozenset({408, 425, 429, 500, 502, 503, 504, 529})
 """HTTP statuses that a later attempt may not meet again (RFC 9110, RFC 8470, RFC 6585; 529 is "overloaded")."""
 
-_RETRYABLE_SERVER_TYPES = frozenset(
-    {"overloaded_error", "rate_limit_error", "api_error", "server_error", "timeout_error"}
+_PASSING_SERVER_FAULTS = frozenset(
+    {"overloaded_error", "rate_limit_error", "rate_limit_exceeded", "api_error", "server_error", "timeout_error"}
+    | {str(status) for status in RETRYABLE_STATUS}
 )
-_HOPELESS_CODES = frozenset({"ECERT", "ELOOP"})
+_LOCAL_FAULTS = frozenset({"ENOENT", "EACCES", "EPERM", "EEXIST", "EISDIR", "ENOTDIR"})
+_HOPELESS_CODES = frozenset({"ECERT", "ELOOP"}) | _LOCAL_FAULTS
 
 _CODES: tuple[tuple[type[BaseException], str], ...] = (
     (ssl.SSLCertVerificationError, "ECERT"),
     (socket.gaierror, "EAI_NONAME"),
+    (socket.herror, "EAI_NONAME"),
     (ConnectionRefusedError, "ECONNREFUSED"),
     (ConnectionResetError, "ECONNRESET"),
     (ConnectionAbortedError, "ECONNABORTED"),
@@ -77,7 +80,8 @@ class Classification:
 def classify(exc: BaseException) -> Classification:
     """Say what *exc* means. A cancel comes first, then a deadline: neither may ever be retried."""
     nest = list(_nest(exc))
-    if _any(nest, (errors.StreamCancelledError, CancelledError, KeyboardInterrupt, SystemExit, GeneratorExit)):
+    # What is no Exception is Ctrl-C, an exit, or the cancel of an event loop: somebody's decision to stop.
+    if _any(nest, (errors.StreamCancelledError, CancelledError)) or not all(isinstance(e, Exception) for e in nest):
         return Classification("cancel", "fail-fast")
     if _any(nest, errors.DeadlineExceededError):
         return Classification("deadline", "fail-fast")
@@ -100,6 +104,8 @@ def transport_code(exc: BaseException) -> str | None:
     for kind, code in _CODES:
         if _any(nest, kind):
             return code
+    if _any(nest, u3.LocationValueError):
+        return None  # a URL that cannot be requested
     plain = [c for c in nest if isinstance(c, OSError) and not isinstance(c, requests.RequestException | u3.HTTPError)]
     for cause in plain:
         return errno.errorcode.get(cause.errno or 0, "EIO")
@@ -113,7 +119,7 @@ def _own(exc: BaseException) -> Classification | None:
         case errors.HTTPStatusError():
             return Classification("http", _by_status(exc.status_code))
         case errors.InStreamError():
-            again = exc.type in _RETRYABLE_SERVER_TYPES or exc.code in RETRYABLE_STATUS
+            again = not _PASSING_SERVER_FAULTS.isdisjoint((exc.type, str(exc.code)))
             return Classification("server", "retryable" if again else "fail-fast")
         case errors.IncompleteStreamError() | errors.MalformedChunkError() | errors.NotEventStreamError():
             return Classification("protocol", "fail-fast")
@@ -123,8 +129,9 @@ def _own(exc: BaseException) -> Classification | None:
 
 
 def _http(exc: BaseException) -> Classification | None:
-    response = getattr(exc, "response", None)
-    for status in (getattr(exc, "status_code", None), getattr(response, "status_code", None)):
+    # The exceptions of SDKs have `status_code`, those of urllib and aiohttp `status`.
+    own = (getattr(exc, name, None) for name in ("status_code", "status"))
+    for status in (*own, getattr(getattr(exc, "response", None), "status_code", None)):
         if isinstance(status, int) and status >= 400:
             return Classification("http", _by_status(status))
     return None

@@ -1,4 +1,4 @@
-"""The monotonic clock that no test tool can freeze.
+"""The clocks that no test tool can freeze: `monotonic` for every limit, `wall` for what a server dates.
 
 freezegun replaces `time.monotonic` wherever a module holds it, and hands the fake one to modules imported while time is
 frozen. It leaves `clock_gettime` alone, so every limit of streamguard is measured with that where the system has it.
@@ -12,13 +12,16 @@ import functools
 import threading
 import time
 
-__all__ = ["longest_wait", "monotonic"]
+__all__ = ["longest_wait", "monotonic", "wall"]
 
 monotonic: "functools.partial[float]"
+wall: "functools.partial[float]"
 if hasattr(time, "clock_gettime"):
     monotonic = functools.partial(time.clock_gettime, time.CLOCK_MONOTONIC)
+    wall = functools.partial(time.clock_gettime, time.CLOCK_REALTIME)
 else:  # pragma: no cover - Windows
     monotonic = functools.partial(time.monotonic)
+    wall = functools.partial(time.time)
 
 
 def longest_wait(seconds: float | None) -> float | None:

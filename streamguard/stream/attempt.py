@@ -9,7 +9,6 @@ import email.utils
 import json
 import math
 import re
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -17,7 +16,7 @@ from typing import Any
 import requests
 
 from ..core.cancel import current_token
-from ..core.clock import monotonic
+from ..core.clock import monotonic, wall
 from ..core.pump import Feed
 from ..errors import HTTPStatusError, NotEventStreamError, StreamguardError
 from ..http import SocketGuard, attach_response, current_guard, find_socket, read_at_most, read_blocks
@@ -216,7 +215,7 @@ def _seconds_until(date: str) -> float | None:
         return None
     if when.tzinfo is None:  # asctime's format, and "-0000", name no zone: HTTP means UTC
         when = when.replace(tzinfo=datetime.UTC)
-    return max(0.0, when.timestamp() - time.time())
+    return max(0.0, when.timestamp() - wall())
 
 
 def request_id(response: requests.Response) -> str | None:

@@ -3,6 +3,7 @@
 from typing import Any
 
 import requests
+import urllib3
 
 from ..classify import transport_code
 from ..core.limits import Timeouts
@@ -36,9 +37,10 @@ _WAITED_FOR = {
     Phase.IDLE: "no further chunk",
     Phase.DEAD: "not a single byte",
 }
-_ARGUMENTS: tuple[tuple[type[requests.RequestException], str], ...] = (
+_ARGUMENTS: tuple[tuple[type[Exception], str], ...] = (
     (requests.exceptions.InvalidProxyURL, "proxies="),
     (requests.exceptions.InvalidURL, "url="),
+    (urllib3.exceptions.LocationValueError, "url="),
     (requests.exceptions.InvalidHeader, "headers="),
     (requests.exceptions.InvalidJSONError, "json="),
     (requests.exceptions.InvalidSchema, "the scheme in url= or proxies="),
@@ -128,7 +130,7 @@ class Failures:
         if phase is Phase.RESPONSE and isinstance(exc, ValueError):
             message = f"the upstream redirects to what cannot be requested: {type(exc).__name__}; {self._so_far()}"
             return TransportError(message, **self._details(phase, text), code="EPROTO")
-        if isinstance(exc, requests.RequestException):
+        if isinstance(exc, requests.RequestException | urllib3.exceptions.LocationValueError):
             argument = next((name for kind, name in _ARGUMENTS if isinstance(exc, kind)), "the arguments")
             return UsageError(f"requests refused {argument}: {type(exc).__name__}")
         return None

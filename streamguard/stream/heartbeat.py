@@ -1,6 +1,7 @@
 """The item that `heartbeat=` makes `next()` return during silence."""
 
 import threading
+from typing import Any
 
 __all__ = ["HEARTBEAT", "Heartbeat"]
 
@@ -26,4 +27,5 @@ class Heartbeat(threading.local):
         return f"<HEARTBEAT phase={self.phase!r} silence={self.silence:.1f}>"
 
 
-HEARTBEAT = Heartbeat()
+# Any, or type checkers would refuse `chunk is HEARTBEAT`: streams have the type of their chunks only.
+HEARTBEAT: Any = Heartbeat()
