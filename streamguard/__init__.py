@@ -1,7 +1,5 @@
 """The stop that `requests` does not have: silence, deadlines and cancellation that really cut a blocked stream."""
 
-import logging
-
 from .classify import Classification, classify
 from .core import (
     NOT_GIVEN,
@@ -22,16 +20,19 @@ from .errors import (
     HTTPStatusError,
     IncompleteStreamError,
     InStreamError,
+    InvalidJSONError,
     MalformedChunkError,
     NotEventStreamError,
     StreamCancelledError,
     StreamguardError,
     StreamInactivityTimeoutError,
+    TotalTimeoutError,
     TransportError,
     TransportTimeoutError,
     UsageError,
 )
 from .http import Adapter
+from .session import Session
 from .sse import Chunk, Message, ToolCall, has_content
 from .stream import HEARTBEAT, GuardedStream, StreamReport, before_first_chunk, guarded_stream
 
@@ -51,15 +52,18 @@ __all__ = [
     "HTTPStatusError",
     "InStreamError",
     "IncompleteStreamError",
+    "InvalidJSONError",
     "MalformedChunkError",
     "Message",
     "NotEventStreamError",
+    "Session",
     "StreamCancelledError",
     "StreamInactivityTimeoutError",
     "StreamReport",
     "StreamguardError",
     "Timeouts",
     "ToolCall",
+    "TotalTimeoutError",
     "TransportError",
     "TransportTimeoutError",
     "UsageError",
@@ -75,5 +79,3 @@ __all__ = [
     "has_content",
     "shield",
 ]
-
-logging.getLogger("streamguard").addHandler(logging.NullHandler())

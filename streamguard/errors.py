@@ -5,18 +5,21 @@
     │   └── TransportTimeoutError            no connection or no headers in time (requests.Timeout, TimeoutError)
     │       └── StreamInactivityTimeoutError     the open stream went silent
     ├── DeadlineExceededError                a total, ambient or step deadline passed (TimeoutError)
+    │   └── TotalTimeoutError                ... that was a Session's own timeout= (requests.Timeout)
     ├── StreamCancelledError                 the caller cancelled; no OSError
     ├── IncompleteStreamError                the stream ended without saying that it was complete
     │   └── EmptyStreamError                     ... and without a single chunk
     ├── InStreamError                        the server reported an error inside a 200 stream
     ├── MalformedChunkError                  what came is not what was asked to be decoded
     ├── NotEventStreamError                  a 200 that is no event stream
+    ├── InvalidJSONError                     a good status, and a body that is no JSON (requests' own InvalidJSONError)
     ├── HTTPStatusError                      status 400 and above (requests.HTTPError)
+    ├── StepFailedError                      a chain's step has no value
     └── UsageError                           a call that cannot be right (ValueError)
 
-All but `DeadlineExceededError`, `StreamCancelledError` and `UsageError` are requests exceptions. Messages name the host at
-most: never a full URL, a header, or the request's body. All of them pickle; what does not travel is `__cause__`, and the
-`response` of an `HTTPStatusError`.
+All but `DeadlineExceededError` itself, `StreamCancelledError`, `StepFailedError` and `UsageError` are requests exceptions.
+Messages name the host at most: never a full URL, a header, or the request's body. All of them pickle; what does not travel
+is `__cause__`, and the `response` of an `HTTPStatusError`.
 """
 
 import errno
@@ -30,11 +33,14 @@ __all__ = [
     "HTTPStatusError",
     "InStreamError",
     "IncompleteStreamError",
+    "InvalidJSONError",
     "MalformedChunkError",
     "NotEventStreamError",
+    "StepFailedError",
     "StreamCancelledError",
     "StreamInactivityTimeoutError",
     "StreamguardError",
+    "TotalTimeoutError",
     "TransportError",
     "TransportTimeoutError",
     "UsageError",
@@ -48,7 +54,7 @@ class StreamguardError(Exception):
     """
 
     phase: str | None = None
-    """Where it stopped: new, connect, response, first, idle, dead, grace, or retry (a pause between attempts)."""
+    """Where it stopped: new, connect, response, first, idle, dead, grace, retry (a pause between attempts), or body."""
     limit: float | None = None
     """The limit that fired, in seconds."""
     elapsed: float | None = None
@@ -149,6 +155,15 @@ class DeadlineExceededError(StreamguardError, TimeoutError):
         self.errno = errno.ETIMEDOUT
 
 
+class TotalTimeoutError(DeadlineExceededError, requests.Timeout):
+    """Raised when a call of `streamguard.Session` took longer than its own `timeout=`, the whole of it."""
+
+    def __init__(self, message: str = "", **details: Any) -> None:
+        requests.RequestException.__init__(self, message)
+        self._set(message, details)
+        self.errno = errno.ETIMEDOUT
+
+
 class StreamCancelledError(StreamguardError):
     """Raised in the consumer's loop when the caller cancelled. Not an OSError: nothing should retry it."""
 
@@ -195,6 +210,15 @@ class NotEventStreamError(_ProtocolError):
     """How the body began (at most 512 bytes)."""
 
 
+class InvalidJSONError(_ProtocolError, requests.exceptions.InvalidJSONError):
+    """Raised by `Session.get_json()` when a successful response has a body that is no JSON."""
+
+    status_code: int | None = None
+    content_type: str | None = None
+    body: str = ""
+    """How the body began (at most 512 bytes)."""
+
+
 class HTTPStatusError(StreamguardError, requests.HTTPError):
     """Raised for a response with status 400 or above."""
 
@@ -211,6 +235,17 @@ class HTTPStatusError(StreamguardError, requests.HTTPError):
     def __init__(self, message: str = "", *, response: requests.Response | None = None, **details: Any) -> None:
         requests.HTTPError.__init__(self, message, response=response)
         self._set(message, details)
+
+
+class StepFailedError(StreamguardError):
+    """Raised by `result[step]` for a step that has no value: nobody invents one. `name` and `id` are the run's."""
+
+    step: str | None = None
+    """The step's name."""
+    status: str | None = None
+    """timeout, error, skipped, or cancelled."""
+    reason: str | None = None
+    """Why, in one of the words of `docs/status.md`. What the step raised is on its report, `result.steps[step].error`."""
 
 
 class UsageError(StreamguardError, ValueError):

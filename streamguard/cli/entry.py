@@ -15,7 +15,7 @@ except ImportError as exc:
 from .. import __version__
 from .demo import demo
 from .exits import Exit
-from .gateway import gateway
+from .gateway import gateway, gateway_agent
 from .output import reader_has_left
 from .tail import tail
 
@@ -23,7 +23,15 @@ __all__ = ["main"]
 
 
 class _Root(click.Group):
-    """A group that ends like other commands when interrupted, and when nobody reads its output any more."""
+    """A group that ends like other commands when interrupted, and when nobody reads its output any more.
+
+    A command's name may have two words, where the first one is a command that takes files.
+    """
+
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command that *args* begin with: that of two words first."""
+        words = " ".join(args[:2])
+        return super().resolve_command(ctx, [words, *args[2:]] if words in self.commands else args)
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
@@ -45,7 +53,7 @@ def main() -> None:
     """Guard streaming HTTP calls: limits on silence that really cut a blocked stream."""
 
 
-for _command in (demo, gateway, tail):
+for _command in (demo, gateway, gateway_agent, tail):
     main.add_command(_command)
 
 

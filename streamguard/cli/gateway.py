@@ -1,4 +1,4 @@
-"""`streamguard gateway`: the scripted server, for trying a client by hand."""
+"""`streamguard gateway`: the scripted server, and the one that `examples/agent.py` asks, for trying a client by hand."""
 
 import time
 from collections.abc import Iterator
@@ -7,10 +7,10 @@ from typing import IO, Any
 import click
 
 from ..errors import UsageError
-from ..testing import Gateway, Left, Request, parse_script
+from ..testing import AgentAPI, Gateway, Left, Request, parse_script
 from ..testing.wire import ENCODINGS, FRAMINGS
 
-__all__ = ["gateway"]
+__all__ = ["gateway", "gateway_agent"]
 
 _LOOK_SECONDS = 0.05
 
@@ -29,15 +29,36 @@ def gateway(scripts: tuple[IO[str], ...], **options: Any) -> None:
     standard input. The first request is answered by the first script, the next one by the second; the last script answers
     all that follow.
     """
-    server = _server(scripts, options)
+    _run(_server(scripts, options), f"{options['host']}:{options['port']}", tls=options["tls"])
+
+
+@click.command("gateway agent")
+@click.option(
+    "--profile-ms", default=50, type=click.IntRange(0), metavar="N", help="Until /profile/ID answers. Default: 50."
+)
+@click.option("--policy-ms", default=50, type=click.IntRange(0), metavar="N", help="Until /policy answers. Default: 50.")
+@click.option("--policy-status", default=200, type=click.IntRange(200, 599), metavar="N", help="Of /policy. Default: 200.")
+@click.option("--deny", is_flag=True, help="The policy says no: a decision, and no failure.")
+@click.option("--garbage", is_flag=True, help="The policy answers 200 with a page of HTML.")
+@click.option("--port", default=0, type=click.IntRange(0, 65535), metavar="PORT", help="Default: 0, which is a free one.")
+def gateway_agent(*, deny: bool, port: int, **options: Any) -> None:
+    """Serve the two services that examples/agent.py asks, as slow or broken as you like, until Ctrl-C.
+
+    GET /profile/ID answers with a name, GET /policy says whether it is allowed. The output is that of gateway. To serve a
+    script from a file called agent, write gateway ./agent.
+    """
+    _run(AgentAPI(allowed=not deny, port=port, **options), f"127.0.0.1:{port}")
+
+
+def _run(server: Gateway, address: str, *, tls: bool = False) -> None:
     try:
         server.start()
     except OSError as exc:
-        raise click.ClickException(f"cannot listen on {options['host']}:{options['port']}: {exc.strerror}") from None
+        raise click.ClickException(f"cannot listen on {address}: {exc.strerror}") from None
     except UsageError as exc:
         raise click.ClickException(str(exc)) from None
     try:
-        _serve(server, tls=options["tls"])
+        _serve(server, tls=tls)
     except KeyboardInterrupt:
         pass  # the way to end it
     finally:

@@ -6,19 +6,19 @@ returns or raises later is dropped.
 """
 
 import functools
-import queue
-import threading
-import weakref
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any, TypeVar
 
 from ..errors import DeadlineExceededError, StreamCancelledError, StreamguardError
+from ..telemetry.events import ThreadAbandoned
+from ..telemetry.hooks import emit
 from .cancel import CancelToken, current_token
 from .clock import monotonic
-from .deadline import Deadline, current_deadline
+from .deadline import Deadline, current_deadline, deadline
 from .limits import seconds_of
-from .pump import End, Feed, Pump
+from .pump import End, Pump
+from .workers import Call
 
 __all__ = ["GRACE_SECONDS", "abandoned_threads", "bounded_call", "left_behind", "run_until"]
 
@@ -27,7 +27,8 @@ T = TypeVar("T")
 GRACE_SECONDS = 0.05
 """How long a cancelled call may take to leave before it is left behind."""
 
-_left_behind: "weakref.WeakSet[threading.Thread]" = weakref.WeakSet()
+_left_behind: set[Callable[[], bool]] = set()
+"""For each thread that could not be stopped, what tells whether it still runs."""
 
 
 def bounded_call(
@@ -86,64 +87,85 @@ def run_until(
     expired: Callable[[bool], BaseException],
     grace: float = GRACE_SECONDS,
     name: str = "call",
+    reuse: bool = False,
 ) -> T:
-    """Return what *fn* returns before *until*; else raise `expired(overran)`. The heart of `bounded_call()`."""
+    """Return what *fn* returns before *until*; else raise `expired(overran)`. The heart of `bounded_call()`.
+
+    fn runs under a child of *parent*, its `current_token`, and with *until* as its ambient deadline. With *reuse* its
+    thread may have served other calls: for our own code, which leaves nothing behind in a thread.
+    """
     token = CancelToken() if parent is None else parent.child()
     try:
-        _raise_if_stopped(token, until, expired)
-        pump: Pump[T] = Pump(functools.partial(_call, fn), token, name=name)
-        pump.start()
-        try:
-            end = _wait(pump, until)
-            if end is not None and not token.cancelled and not (until is not None and until.expired):
-                return _result(end)
-        except BaseException:
-            pump.stop("left", 0)  # Ctrl-C, or whatever a signal handler raised: let go of fn, and do not wait for it
-            raise
-        cancelled, reason = token.cancelled, token.reason
-        gone = pump.stop("expired", grace)
-        if not gone:
-            left_behind(pump)
-        if cancelled:
-            raise StreamCancelledError(f"{name} was cancelled", reason=reason, name=name)
-        raise expired(not gone)
+        _raise_if_stopped(token, until, expired, name)
+        call = Call(functools.partial(_within, token, until, fn), token)
+        call.start(name=name, reuse=reuse)
+        return _result(_end_of(call, until, expired, grace, name))
     finally:
         token.detach()
 
 
 def abandoned_threads() -> int:
     """Return how many threads that could not be stopped are still running in this process."""
-    return sum(thread.is_alive() for thread in list(_left_behind))
+    return sum(is_running() for is_running in list(_left_behind))
 
 
-def left_behind(pump: Pump[Any]) -> None:
-    """Count the thread of *pump* among those that could not be stopped."""
-    _left_behind.add(pump.thread)
+def left_behind(pump: Pump[Any], *, kind: str = "reader") -> None:
+    """Count the thread of *pump* among those that could not be stopped; it was for a *kind*: reader, step, turn."""
+    _count_while(pump.thread.is_alive, kind)
 
 
-def _call(fn: Callable[[], T], feed: Feed) -> T:
-    current_token.set(feed.token)
-    return fn()
+def _count_while(is_running: Callable[[], bool], kind: str) -> None:
+    for other in list(_left_behind):
+        if not other():
+            _left_behind.discard(other)
+    _left_behind.add(is_running)
+    emit(ThreadAbandoned(kind=kind))
 
 
-def _wait(pump: Pump[T], until: Deadline | None) -> End[T] | None:
-    while True:
-        try:
-            item = pump.get(None if until is None else until.remaining())
-        except queue.Empty:
-            return None
-        if isinstance(item, End):
-            return item
+def _within(token: CancelToken, until: Deadline | None, fn: Callable[[], T]) -> T:
+    current_token.set(token)
+    with deadline(until):
+        return fn()
+
+
+def _end_of(
+    call: Call[T], until: Deadline | None, expired: Callable[[bool], BaseException], grace: float, name: str
+) -> End[T]:
+    """Wait for the end of *call*; raise, once it is stopped, if its token or *until* comes first. Late is never success."""
+    try:
+        end = call.wait(None if until is None else until.remaining())
+    except BaseException:  # Ctrl-C, or whatever a signal handler raised: let go of fn, and do not wait for it
+        _stop(call, "left", 0)
+        raise
+    cancelled, reason = call.token.cancelled, call.token.reason
+    if end is not None and not cancelled and not (until is not None and until.expired):
+        return end
+    overran = not _stop(call, "expired", grace)
+    if cancelled:
+        raise StreamCancelledError(f"{name} was cancelled", reason=reason, name=name)
+    raise expired(overran)
+
+
+def _stop(call: Call[Any], reason: str, grace: float) -> bool:
+    gone = call.stop(reason, grace)
+    if not gone:
+        _count_while(call.is_running, "call")
+    return gone
 
 
 def _result(end: End[T]) -> T:
-    if end.failure is not None:
-        raise end.failure
-    return end.result  # type: ignore[return-value]
+    try:
+        if end.failure is not None:
+            raise end.failure
+        return end.result  # type: ignore[return-value]
+    finally:
+        del end  # the failure's traceback refers to this frame: a cycle
 
 
-def _raise_if_stopped(token: CancelToken, until: Deadline | None, expired: Callable[[bool], BaseException]) -> None:
+def _raise_if_stopped(
+    token: CancelToken, until: Deadline | None, expired: Callable[[bool], BaseException], name: str
+) -> None:
     if token.cancelled:
-        raise StreamCancelledError("cancelled before it began", reason=token.reason)
+        raise StreamCancelledError(f"{name} was cancelled before it began", reason=token.reason, name=name)
     if until is not None and until.expired:
         raise expired(False)

@@ -7,18 +7,17 @@ whoever pops it from a dict, and waiters sit on a queue of their own. All three 
 
 import contextvars
 import itertools
-import logging
 import queue
 from collections.abc import Callable
 from types import TracebackType
 
+from ..telemetry.events import CloserFailed
+from ..telemetry.hooks import defer
 from .clock import longest_wait
 
 __all__ = ["CancelToken", "current_token"]
 
 Closer = Callable[[], object]
-
-_log = logging.getLogger("streamguard")
 
 
 class CancelToken:
@@ -125,7 +124,7 @@ class CancelToken:
             try:
                 closer()
             except Exception as exc:
-                _log.warning("a closer failed", extra={"error_type": type(exc).__name__})
+                defer(CloserFailed(error_type=type(exc).__name__))  # not told at once: a signal handler may be here
             except BaseException:
                 self._run_closers()
                 raise

@@ -107,21 +107,25 @@ class _Block:
 class deadline(_Block):
     """Bound everything of streamguard's in the block by one deadline, *seconds* from entering it.
 
-    A surrounding deadline that is nearer stays in force. None adds no deadline. The block itself is not interrupted, and
-    leaving it late raises nothing: ask the value that `with` gives you (a `Deadline`, or None).
+    A surrounding deadline that is nearer stays in force. None adds no deadline; a `Deadline` is taken as it is. The block
+    itself is not interrupted, and leaving it late raises nothing: ask the value that `with` gives you (a `Deadline`, or
+    None).
 
     Limits
-        Threads that you start yourself do not see it, unless you run them in a copied context.
+        Threads that you start yourself do not see it, unless you run them in a copied context, or give them the
+        `Deadline` and have them enter a block of their own.
     """
 
     __slots__ = ("_seconds",)
 
-    def __init__(self, seconds: float | timedelta | None) -> None:
+    def __init__(self, seconds: float | timedelta | Deadline | None) -> None:
         super().__init__()
-        self._seconds = seconds_of("deadline", seconds)
+        self._seconds = seconds if isinstance(seconds, Deadline) else seconds_of("deadline", seconds)
 
     def __enter__(self) -> Deadline | None:
-        mine = None if self._seconds is None else Deadline(monotonic() + self._seconds)
+        mine = self._seconds
+        if isinstance(mine, float):
+            mine = Deadline(monotonic() + mine)
         nearest = min((d for d in (current_deadline(), mine) if d is not None), default=None)
         self._enter(nearest)
         return nearest

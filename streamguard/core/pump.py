@@ -23,6 +23,11 @@ R = TypeVar("R")
 _CAPACITY = 1 << 20
 """Bytes that may wait for a slow consumer before the reader pauses (and the upstream is held back by TCP)."""
 
+_TURN_SECONDS = 0.2
+_turns: "queue.SimpleQueue[int]" = queue.SimpleQueue()  # no semaphore: a signal handler may come in while one is locked
+for _number in range(1, 17):
+    _turns.put(_number)
+
 
 @dataclass(frozen=True, slots=True)
 class End(Generic[R]):
@@ -111,9 +116,21 @@ class Pump(Generic[R]):
         return item
 
     def stop(self, reason: object, grace: float) -> bool:
-        """Cancel, wait at most *grace* seconds for the thread, and return whether it is gone."""
-        self.token.cancel(reason)
-        return self.join(grace)
+        """Cancel, wait at most *grace* seconds for the thread, and return whether it is gone.
+
+        When a thousand limits fire in one instant, a thousand threads fight for the interpreter, each of them waking every
+        few milliseconds. So a few take their turn at a time, and none waits long for its own.
+        """
+        try:
+            turn = _turns.get(timeout=_TURN_SECONDS)
+        except queue.Empty:
+            turn = None
+        try:
+            self.token.cancel(reason)
+            return self.join(grace)
+        finally:
+            if turn is not None:
+                _turns.put(turn)
 
     def join(self, grace: float) -> bool:
         """Wait at most *grace* seconds for the thread to end; return whether it is gone. Never waits for itself."""

@@ -2,7 +2,8 @@
 
 from .adapter import Adapter
 from .body import drain, read_at_most, read_blocks
-from .sockets import CutError, SocketGuard, attach_response, current_guard, find_socket
+from .responses import request_id, status_error
+from .sockets import CutError, SocketGuard, attach_response, current_guard, find_socket, guard_in_force
 
 __all__ = [
     "Adapter",
@@ -12,6 +13,9 @@ __all__ = [
     "current_guard",
     "drain",
     "find_socket",
+    "guard_in_force",
     "read_at_most",
     "read_blocks",
+    "request_id",
+    "status_error",
 ]

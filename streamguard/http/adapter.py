@@ -22,8 +22,10 @@ from urllib3.exceptions import ConnectTimeoutError, LocationParseError, NameReso
 from urllib3.util import Timeout
 from urllib3.util.connection import allowed_gai_family
 
+from ..core.cancel import current_token
+from ..errors import StreamCancelledError
 from .chunked import BUFFER_BYTES
-from .sockets import CutError, HasFileno, SocketGuard, current_guard
+from .sockets import CutError, HasFileno, SocketGuard, attach_response, current_guard, guard_in_force
 
 __all__ = ["Adapter"]
 
@@ -39,13 +41,52 @@ def _cut_wins(guard: SocketGuard) -> Iterator[None]:
     guard.check()
 
 
+class _LineReader:
+    """Stand in for the file of a response while its header block is read, and notice whether the block ends."""
+
+    def __init__(self, file: io.BufferedReader) -> None:
+        self.file = file
+        self.at_end = False
+
+    def readline(self, limit: int = -1) -> bytes:
+        line = self.file.readline(limit)
+        self.at_end = not line
+        return line
+
+    def close(self) -> None:
+        self.file.close()
+
+
 class _RoomyResponse(http.client.HTTPResponse):
-    """Take up to 32 KiB in one receive, where http.client takes 8: that many fewer blocks to hand over."""
+    """Take up to 32 KiB in one receive, where http.client takes 8: that many fewer blocks to hand over.
+
+    A header block that the connection's end cut short is an error here; http.client passes it for a whole one. Interim
+    responses (RFC 9110, section 15.2) are read over, which http.client does for 100 only.
+    """
 
     def __init__(self, sock: socket.socket, *args: Any, **kwargs: Any) -> None:
         super().__init__(sock, *args, **kwargs)
         self.fp.close()
         self.fp = cast(io.BufferedReader, sock.makefile("rb", BUFFER_BYTES))
+
+    def begin(self) -> None:
+        """Read the header block of the final response."""
+        self._begin_whole()
+        while 102 <= self.status < 200:
+            self.headers = self.msg = cast(Any, None)
+            self._begin_whole()
+
+    def _begin_whole(self) -> None:
+        file = self.fp
+        lines = _LineReader(file)
+        self.fp = cast(io.BufferedReader, lines)
+        try:
+            super().begin()
+        finally:
+            if self.fp is not None:
+                self.fp = file
+        if lines.at_end:
+            raise http.client.IncompleteRead(b"")
 
 
 class GuardedConnection(HTTPConnection):
@@ -57,7 +98,7 @@ class GuardedConnection(HTTPConnection):
 
     def connect(self) -> None:
         """Connect, through proxy and TLS, in the phase "connect"; then start the phase "response"."""
-        guard = current_guard.get()
+        guard = guard_in_force()
         if guard is None:
             super().connect()
             return
@@ -68,7 +109,7 @@ class GuardedConnection(HTTPConnection):
 
     def putrequest(self, *args: Any, **kwargs: Any) -> None:
         """Begin a request; a connection out of the pool is attached here, and starts the phase "response"."""
-        guard = current_guard.get()
+        guard = guard_in_force()
         if guard is not None:
             guard.check()
             if self.sock is not None and self.guard is not guard:
@@ -78,7 +119,7 @@ class GuardedConnection(HTTPConnection):
 
     def request(self, *args: Any, **kwargs: Any) -> None:
         """Send a request with its body; then start the phase "response" anew."""
-        guard = current_guard.get()
+        guard = guard_in_force()
         if guard is None:
             super().request(*args, **kwargs)
             return
@@ -88,7 +129,7 @@ class GuardedConnection(HTTPConnection):
 
     def getresponse(self) -> urllib3.HTTPResponse:  # type: ignore[override]
         """Wait for the headers; then start the phase "headers"."""
-        guard = current_guard.get()
+        guard = guard_in_force()
         if guard is None:
             return super().getresponse()
         self._is_answering = True
@@ -123,7 +164,7 @@ class GuardedConnection(HTTPConnection):
         guard.attach(id(self), sock)
 
     def _new_conn(self) -> socket.socket:
-        guard = current_guard.get()
+        guard = guard_in_force()
         if guard is None:
             return super()._new_conn()
         try:
@@ -213,12 +254,22 @@ class Adapter(HTTPAdapter):
         super().init_poolmanager(*args, **kwargs)
         _guard_pools(self.poolmanager)
 
+    def send(self, request: requests.PreparedRequest, *args: Any, **kwargs: Any) -> requests.Response:
+        """Send the request; raise StreamCancelledError if `current_token` was cancelled and nobody else guards the call."""
+        try:
+            return super().send(request, *args, **kwargs)
+        except CutError as exc:
+            token = current_token.get()
+            if token is None or guard_in_force() is current_guard.get():
+                raise
+            raise StreamCancelledError("the call was cancelled", reason=token.reason) from exc
+
     def build_response(self, req: requests.PreparedRequest, resp: urllib3.BaseHTTPResponse) -> requests.Response:
         """Make the response, and show it to the guard of the call."""
         response = super().build_response(req, resp)
-        guard = current_guard.get()
+        guard = guard_in_force()
         if guard is not None:
-            guard.response = response
+            _show(guard, response)
         return response
 
     def close(self) -> None:
@@ -239,6 +290,16 @@ class Adapter(HTTPAdapter):
         if isinstance(manager, urllib3.ProxyManager):
             _guard_pools(manager)
         return manager
+
+
+def _show(guard: SocketGuard, response: requests.Response) -> None:
+    if guard is current_guard.get():
+        guard.response = response
+    try:
+        attach_response(guard, response)  # a SOCKS proxy's connection has not attached itself
+    except CutError:
+        response.close()
+        raise
 
 
 def _guard_pools(manager: urllib3.PoolManager) -> None:

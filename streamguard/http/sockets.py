@@ -20,9 +20,9 @@ from typing import Any, Protocol
 
 import requests
 
-from ..core.cancel import CancelToken
+from ..core.cancel import CancelToken, current_token
 
-__all__ = ["CutError", "SocketGuard", "attach_response", "current_guard", "find_socket"]
+__all__ = ["CutError", "SocketGuard", "attach_response", "current_guard", "find_socket", "guard_in_force"]
 
 
 class CutError(Exception):
@@ -52,7 +52,18 @@ class SocketGuard:
     Limits: in a forked child nothing is shut down, for that would end the call of the parent; the child only forgets.
     """
 
-    __slots__ = ("__weakref__", "_cut", "_held", "_lock", "_on_phase", "_pid", "_released", "_unregister", "response")
+    __slots__ = (
+        "__weakref__",
+        "_cut",
+        "_held",
+        "_lock",
+        "_on_phase",
+        "_pid",
+        "_released",
+        "_token",
+        "_unregister",
+        "response",
+    )
 
     def __init__(self, token: CancelToken, on_phase: Callable[[str], None] | None = None) -> None:
         self._cut = False
@@ -62,6 +73,7 @@ class SocketGuard:
         self._pid = os.getpid()
         self._on_phase = on_phase
         self._unregister: Callable[[], object] | None = None
+        self._token = weakref.ref(token)
         self.response: requests.Response | None = None
         """The latest response of `streamguard.Adapter`: to be closed if a hook fails, and nobody else ever gets it."""
         # Weak, or else a long-lived token would keep every guard that nobody released.
@@ -75,6 +87,10 @@ class SocketGuard:
     def was_cut(self) -> bool:
         """Whether `cut()` was called. Judge by this, never by how the call ended: a cut body may end cleanly."""
         return self._cut
+
+    def serves(self, token: CancelToken) -> bool:
+        """Return whether this guard cuts for *token*, in this process."""
+        return self._token() is token and not self._is_forked()
 
     def check(self) -> None:
         """Raise CutError if the call was cut."""
@@ -175,6 +191,23 @@ def _shut_down(descriptor: int) -> None:
 current_guard: contextvars.ContextVar[SocketGuard | None] = contextvars.ContextVar("streamguard_guard", default=None)
 """The guard of the call that runs in this context: the connections of `streamguard.Adapter` report to it."""
 
+_guards: "weakref.WeakKeyDictionary[CancelToken, SocketGuard]" = weakref.WeakKeyDictionary()
+
+
+def guard_in_force() -> SocketGuard | None:
+    """Return the guard that connections used in this context report to, or None.
+
+    That is `current_guard`, if it was made for `current_token`; else the guard of that token, which all calls that nobody
+    guards one by one share: those of a plain Session inside of a `bounded_call()` or a step.
+    """
+    guard, token = current_guard.get(), current_token.get()
+    if token is None or (guard is not None and guard.serves(token)):
+        return guard
+    shared = _guards.get(token)
+    if shared is None or not shared.serves(token):
+        shared = _guards[token] = SocketGuard(token)
+    return shared
+
 
 def find_socket(response: requests.Response) -> Any | None:
     """Return the socket that the body of *response* comes from, or None where there is none (a mock, a finished body).
@@ -202,7 +235,7 @@ def attach_response(guard: SocketGuard, response: requests.Response) -> bool:
         return False
     if getattr(getattr(raw, "_connection", None), "guard", None) is guard:
         return True
-    key = object()
+    key = ("body", id(raw))
     guard.attach(key, sock)
     raw.release_conn = _detach_first(guard, key, raw)
     return True

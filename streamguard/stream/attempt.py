@@ -4,22 +4,17 @@ Nothing here knows the consumer. What is put on the feed, in order: phases as th
 here, its body is still being read) or `Opened`, then a `Block` for each that was read.
 """
 
-import datetime
-import email.utils
-import json
-import math
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import requests
 
 from ..core.cancel import current_token
-from ..core.clock import monotonic, wall
+from ..core.clock import monotonic
 from ..core.pump import Feed
-from ..errors import HTTPStatusError, NotEventStreamError, StreamguardError
-from ..http import SocketGuard, attach_response, current_guard, find_socket, read_at_most, read_blocks
+from ..errors import NotEventStreamError, StreamguardError
+from ..http import SocketGuard, attach_response, current_guard, find_socket, read_at_most, read_blocks, status_error
 from .clocks import Phase
 from .request import RequestPlan
 
@@ -167,60 +162,5 @@ def _not_event_stream(plan: RequestPlan, response: requests.Response, beginning:
 
 
 def _reject_status(response: requests.Response, feed: Feed) -> None:
-    feed.put(Rejected(response, monotonic(), _status_error(response, b"")))
-    raise _status_error(response, read_at_most(response, _BAD_BODY_BYTES, BAD_BODY_SECONDS))
-
-
-def _status_error(response: requests.Response, body: bytes) -> HTTPStatusError:
-    text = body.decode("utf-8", "replace")
-    said = _said(text)
-    return HTTPStatusError(
-        f"status {response.status_code} {response.reason or ''}".rstrip() + (f": {said}" if said else ""),
-        response=response,
-        status_code=response.status_code,
-        headers=dict(response.headers),
-        body=text,
-        retry_after=retry_after(response.headers.get("Retry-After")),
-        request_id=request_id(response),
-    )
-
-
-def _said(text: str) -> str:
-    """Return the message in an error body: OpenAI's, FastAPI's and similar shapes, else the beginning of the text."""
-    try:
-        found: Any = json.loads(text)
-    except (ValueError, RecursionError):
-        return text.strip()[:200]
-    for key in ("error", "message", "detail"):
-        if isinstance(found, dict) and found.get(key):
-            found = found[key]
-    return found[:500] if isinstance(found, str) else json.dumps(found)[:200]
-
-
-def retry_after(value: str | None) -> float | None:
-    """Return the seconds that a `Retry-After` header asks for: a number, or a date (RFC 9110, 10.2.3)."""
-    if value is None:
-        return None
-    try:
-        seconds = float(value)
-    except ValueError:
-        return _seconds_until(value)
-    return max(0.0, seconds) if math.isfinite(seconds) else None
-
-
-def _seconds_until(date: str) -> float | None:
-    try:
-        when = email.utils.parsedate_to_datetime(date)
-    except (ValueError, OverflowError):
-        return None
-    if when.tzinfo is None:  # asctime's format, and "-0000", name no zone: HTTP means UTC
-        when = when.replace(tzinfo=datetime.UTC)
-    return max(0.0, when.timestamp() - wall())
-
-
-def request_id(response: requests.Response) -> str | None:
-    """Return the upstream's id of the request, under the names in use."""
-    for name in ("x-request-id", "request-id", "x-amzn-requestid", "apim-request-id", "cf-ray"):
-        if name in response.headers:
-            return str(response.headers[name])
-    return None
+    feed.put(Rejected(response, monotonic(), status_error(response, b"")))
+    raise status_error(response, read_at_most(response, _BAD_BODY_BYTES, BAD_BODY_SECONDS))

@@ -49,7 +49,7 @@ class Firing:
 class StreamClocks:
     """All the clocks of one stream. Every method takes *now*: the seconds that the consumer has waited so far."""
 
-    __slots__ = ("_dead", "_heartbeat", "_limits", "_phase_clock", "_warned", "phase")
+    __slots__ = ("_dead", "_heartbeat", "_limits", "_phase_clock", "_unfinished", "_warned", "phase")
 
     def __init__(self, limits: Timeouts, heartbeat: float | None = None) -> None:
         self._limits = limits
@@ -58,6 +58,7 @@ class StreamClocks:
         self._dead = SilenceClock(None)
         self._heartbeat = SilenceClock(heartbeat)
         self._warned = False
+        self._unfinished = Phase.IDLE
 
     def enter(self, phase: Phase, now: float, limit: float | None) -> None:
         """Go into *phase*, which ends after *limit* seconds of waiting (None: never)."""
@@ -85,7 +86,12 @@ class StreamClocks:
     def finishing(self, now: float, grace: float | None) -> None:
         """Every choice has its finish reason: only *grace* more seconds are given to the end (None: `idle` goes on)."""
         if grace is not None:
+            self._unfinished = self.phase
             self.enter(Phase.GRACE, now, grace)
+
+    def resumed(self, now: float) -> None:
+        """Another choice began when all known ones had finished: the limit that ruled before does so again."""
+        self.enter(self._unfinished, now, getattr(self._limits, self._unfinished.value))
 
     def handed_over(self, now: float) -> None:
         """`next()` returns something: the caller's heartbeat starts anew."""
@@ -94,6 +100,11 @@ class StreamClocks:
     def silence(self, now: float) -> float:
         """Return the seconds waited since the phase's clock last started."""
         return self._phase_clock.silence(now)
+
+    @property
+    def limit(self) -> float | None:
+        """The limit that rules in the phase."""
+        return self._phase_clock.limit
 
     def firing(self, now: float) -> Firing | None:
         """Return the limit that is used up at *now*, if one is; the phase's own before `dead`."""

@@ -1,5 +1,6 @@
 """The errors of a stream, each with what was known and which knob to turn."""
 
+import http.client
 from typing import Any
 
 import requests
@@ -45,6 +46,8 @@ _ARGUMENTS: tuple[tuple[type[Exception], str], ...] = (
     (requests.exceptions.InvalidJSONError, "json="),
     (requests.exceptions.InvalidSchema, "the scheme in url= or proxies="),
 )
+
+_REQUESTS_OWN = (requests.RequestException, urllib3.exceptions.HTTPError)
 
 
 class Failures:
@@ -123,11 +126,11 @@ class Failures:
 
     def _refused(self, exc: BaseException, phase: Phase, text: str | None) -> StreamguardError | None:
         """Return the error for what requests or http.client would not send; None if the fault lies elsewhere."""
-        if self._recorder.headers_at is not None:
+        if self._recorder.headers_at is not None or isinstance(exc, requests.HTTPError):  # a hook's raise_for_status()
             return None
         if isinstance(exc, UnicodeError):
             return UsageError("an argument cannot be sent: a header must be Latin-1, with an ASCII name, a text UTF-8")
-        if phase is Phase.RESPONSE and isinstance(exc, ValueError):
+        if phase is Phase.RESPONSE and isinstance(exc, ValueError) and isinstance(exc, _REQUESTS_OWN):
             message = f"the upstream redirects to what cannot be requested: {type(exc).__name__}; {self._so_far()}"
             return TransportError(message, **self._details(phase, text), code="EPROTO")
         if isinstance(exc, requests.RequestException | urllib3.exceptions.LocationValueError):
@@ -137,7 +140,9 @@ class Failures:
 
     def _transport(self, exc: BaseException, code: str, phase: Phase, text: str | None) -> TransportError:
         fault = _innermost(exc)
-        silent = "; not one byte of a response had come" if self._recorder.headers_at is None else ""
+        answered = self._recorder.headers_at is not None or code in ("EPROTO", "ELOOP")
+        answered = answered or isinstance(fault, http.client.IncompleteRead)
+        silent = "" if answered else "; not one byte of a response had come"
         message = f"{code} in phase {phase.value}: {type(fault).__name__}{_why(fault)}{silent}; {self._so_far()}"
         details = self._details(phase, text)
         if code == "ETIMEDOUT":

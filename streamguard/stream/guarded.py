@@ -1,6 +1,5 @@
 """`guarded_stream`: requests' streaming call, with limits that cut."""
 
-import logging
 import os
 import threading
 import warnings
@@ -19,6 +18,7 @@ from ..core.limits import NOT_GIVEN, Limit, NotGiven, Timeouts, seconds_of
 from ..core.pump import Feed
 from ..errors import UsageError
 from ..sse import Chunk, Message, MessageAssembler
+from ..telemetry.events import Upstream
 from .attempt import read_attempt
 from .decode import BytesDecoder, decoder_of
 from .heartbeat import HEARTBEAT
@@ -26,12 +26,11 @@ from .loop import CLOSED, Over, Settings, Source, StreamLoop
 from .report import Recorder, StreamReport
 from .request import RequestKeywords, RequestPlan, plan_request
 from .retry import Attempts, before_first_chunk, policy_of
+from .teller import Teller
 
 __all__ = ["GuardedStream", "guarded_stream"]
 
 T = TypeVar("T")
-
-_log = logging.getLogger("streamguard")
 
 
 class _Keywords(RequestKeywords, total=False):
@@ -63,17 +62,31 @@ class GuardedStream(Generic[T]):
         parent's stream cannot be used (`UsageError`), nor is it harmed.
     """
 
-    def __init__(self, source: Source, settings: Settings, *, cancel: CancelToken | None, name: str | None) -> None:
+    def __init__(
+        self,
+        source: Source,
+        settings: Settings,
+        *,
+        cancel: CancelToken | None,
+        name: str | None,
+        upstream: Upstream | None = None,
+    ) -> None:
         parent = cancel if cancel is not None else current_token.get()
         self._token = CancelToken() if parent is None else parent.child()
         self._assembler = settings.assembler
         self._joins = settings.make_decoder is BytesDecoder
         self._recorder = Recorder(name=name, host=source.host, summary=_summary_of(settings.assembler))
-        self._loop = StreamLoop(source, settings, self._token, self._recorder)
+        self._teller = Teller(
+            self._recorder,
+            upstream or Upstream(address=source.host),
+            chat=settings.assembler is not None,
+            every_chunk_counts=settings.counts is None,
+        )
+        self._loop = StreamLoop(source, settings, self._token, self._recorder, self._teller)
         self._lock = threading.RLock()
         self._pid = os.getpid()
         self._forks = forks.count
-        self._finalizer = weakref.finalize(self, _abandon, self._token, self._recorder, self._pid)
+        self._finalizer = weakref.finalize(self, _abandon, self._token, self._recorder, self._teller, self._pid)
         self._finalizer.atexit = False
 
     def __iter__(self) -> Iterator[T]:
@@ -186,7 +199,7 @@ class GuardedStream(Generic[T]):
             self._loop.cut()
             self._recorder.conclude(outcome, error_type=type(exc).__name__)
         self._token.detach()
-        self._log_end()
+        self._teller.finished()
         if isinstance(exc, StopIteration):
             raise RuntimeError("a function of the caller's raised StopIteration") from exc  # as PEP 479 has it
         return isinstance(exc, Over)
@@ -198,21 +211,16 @@ class GuardedStream(Generic[T]):
         try:
             closed = self._token.reason is CLOSED
             if self._recorder.conclude("closed" if closed else "cancelled"):
-                self._log_end()
+                self._teller.finished()
             if closed:
                 self._loop.finish()
                 self._token.detach()
         finally:
             self._lock.release()
 
-    def _log_end(self) -> None:
-        report = self._recorder.final
-        if report is not None:
-            _log.info("stream %s", report.outcome, extra={"streamguard": report.to_log()})
 
-
-def _abandon(token: CancelToken, recorder: Recorder, pid: int) -> None:
-    """Free what a collected stream held. It may run anywhere, so it logs nothing and waits for nobody."""
+def _abandon(token: CancelToken, recorder: Recorder, teller: Teller, pid: int) -> None:
+    """Free what a collected stream held. It may run anywhere, so it calls no hook and waits for nobody."""
     if os.getpid() != pid:
         return
     if recorder.started is None and not token.cancelled:
@@ -220,6 +228,7 @@ def _abandon(token: CancelToken, recorder: Recorder, pid: int) -> None:
     token.cancel(CLOSED)
     token.detach()
     recorder.conclude("closed")
+    teller.collected()
 
 
 def _summary_of(assembler: MessageAssembler | None) -> Callable[[], tuple[str | None, dict[str, Any] | None]]:
@@ -343,7 +352,8 @@ def guarded_stream(
         end_grace=seconds_of("end_grace", end_grace),
         heartbeat=_positive("heartbeat", heartbeat),
     )
-    return GuardedStream(_Requests(plan, decode != "bytes"), settings, cancel=cancel, name=name)
+    source = _Requests(plan, decode != "bytes")
+    return GuardedStream(source, settings, cancel=cancel, name=name, upstream=plan.upstream)
 
 
 def _limits(timeouts: Timeouts | None, **short: Limit | NotGiven) -> Timeouts:

@@ -6,7 +6,8 @@ from typing import Any
 __all__ = ["HEARTBEAT", "Heartbeat"]
 
 
-class Heartbeat(threading.local):
+# With a base Any, or type checkers would refuse `chunk is HEARTBEAT`: a stream's type is that of its chunks only.
+class Heartbeat(threading.local, Any):  # type: ignore[misc]
     """Nothing has come for a while, and the stream is still open. Falsy; compare with `is HEARTBEAT`.
 
     There is one such object, so that it can be compared by identity. Its values are those of the heartbeat that this
@@ -27,5 +28,4 @@ class Heartbeat(threading.local):
         return f"<HEARTBEAT phase={self.phase!r} silence={self.silence:.1f}>"
 
 
-# Any, or type checkers would refuse `chunk is HEARTBEAT`: streams have the type of their chunks only.
-HEARTBEAT: Any = Heartbeat()
+HEARTBEAT: Any = Heartbeat()  # Any: `chunk is HEARTBEAT` must not make a type checker take it for a chunk

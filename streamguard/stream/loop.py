@@ -6,7 +6,6 @@ only then a wait, for no longer than the nearest clock. Whoever fires records th
 
 import contextlib
 import itertools
-import logging
 import os
 import queue
 from collections.abc import Callable, Iterator
@@ -18,19 +17,21 @@ import requests
 from ..core.bounded import left_behind
 from ..core.cancel import CancelToken
 from ..core.clock import monotonic
-from ..core.deadline import Deadline, current_deadline
+from ..core.deadline import Deadline, current_deadline, deadline
 from ..core.forks import forks
 from ..core.limits import Timeouts
 from ..core.pump import End, Feed, Pump
 from ..errors import StreamguardError, UsageError
+from ..http import request_id
 from ..sse import MessageAssembler
-from .attempt import BAD_BODY_SECONDS, Block, Opened, Rejected, request_id
+from .attempt import BAD_BODY_SECONDS, Block, Opened, Rejected
 from .clocks import Alarm, Phase, StreamClocks
 from .decode import Decoder, Ending
 from .failures import Failures
 from .heartbeat import HEARTBEAT, Heartbeat
 from .report import Outcome, Recorder
 from .retry import Attempts
+from .teller import Teller
 
 __all__ = ["CLOSED", "Over", "Settings", "Source", "StreamLoop"]
 
@@ -46,7 +47,8 @@ _DRAIN_SECONDS = 0.05
 """How long a body may take to end after the end marker, where its connection could then serve others."""
 _NONE_LEFT: Final = object()
 
-_log = logging.getLogger("streamguard")
+_FLOOD_SECONDS = 0.5
+"""How long blocks without a chunk may come, one right after the other, once a limit is used up."""
 
 
 class Over(Exception):
@@ -93,12 +95,13 @@ class Settings:
 class StreamLoop:
     """Hand over one stream's chunks, under its clocks. Not thread-safe: its owner locks."""
 
-    def __init__(self, source: Source, settings: Settings, token: CancelToken, recorder: Recorder) -> None:
+    def __init__(self, source: Source, settings: Settings, token: CancelToken, recorder: Recorder, teller: Teller) -> None:
         self.response: requests.Response | None = None
         self._source = source
         self._settings = settings
         self._token = token
         self._recorder = recorder
+        self._teller = teller
         self._failures = Failures(recorder, settings.limits, settings.attempts.max_attempts)
         self._clocks = StreamClocks(settings.limits, settings.heartbeat)
         self._decoder = settings.make_decoder()
@@ -109,6 +112,9 @@ class StreamLoop:
         self._body_ended = False
         self._arrived = 0.0
         self._waited = 0.0
+        self._waiting_since: float | None = None
+        """When the consumer last began to wait, or went on waiting; None while it has something in its hands."""
+        self._overdue_since: float | None = None
         self._opened = False
         self._gate_open = True
         self._stop = token._decision  # a property would cost more than the answer
@@ -131,6 +137,7 @@ class StreamLoop:
         """Capture the deadline and start the first attempt."""
         forks.watch()
         self._recorder.start()
+        self._teller.started()
         total, ambient = self._settings.limits.total, current_deadline()
         own = None if total is None else Deadline.after(total)
         self._deadline = min((d for d in (own, ambient) if d is not None), default=None)
@@ -195,8 +202,13 @@ class StreamLoop:
     def _hand_over(self, chunk: Any) -> Any:
         """Convert a chunk as the caller asked, and see whether it counts; return _NONE_LEFT for one to skip."""
         settings = self._settings
-        if settings.convert is not None and (chunk := settings.convert(chunk)) is None:
-            return _NONE_LEFT
+        if settings.convert is not None:
+            self._pass_time()
+            chunk = settings.convert(chunk)
+            self._waiting_since = monotonic()
+            if chunk is None:
+                return _NONE_LEFT
+        self._waiting_since = None
         if settings.counts is None:
             self._progressed()
             self._fresh = self._always_fresh
@@ -208,6 +220,7 @@ class StreamLoop:
 
     def _heartbeat(self) -> Heartbeat:
         self._clocks.handed_over(self._waited)
+        self._waiting_since = None
         HEARTBEAT.silence = self._clocks.silence(self._waited)
         HEARTBEAT.phase = self._recorder.phase.value
         return HEARTBEAT
@@ -251,7 +264,10 @@ class StreamLoop:
 
     def _queued(self, pump: Pump[None] | None) -> Iterator[Any]:
         while pump is not None:
-            item = pump.get(0)
+            try:
+                item = pump.get(0)
+            except queue.Empty:
+                return  # a thread that is just cancelling has yet to put the end there
             if isinstance(item, End):
                 return
             if isinstance(item, Block):
@@ -286,7 +302,9 @@ class StreamLoop:
             self._recorder.phase = Phase.RESPONSE
             self._clocks.enter(Phase.RESPONSE, self._waited, both)
         token = self._token.child()
-        self._pump = Pump(self._source.read, token, name=f"reader-{self._recorder.id}")
+        # The deadline is for what the reader calls in its turn: an auth that fetches a key, a header.
+        with self._teller.attempt(), deadline(self._deadline):
+            self._pump = Pump(self._source.read, token, name=f"reader-{self._recorder.id}")
         token.on_cancel(token.detach)
         self._pump.start()
 
@@ -297,13 +315,33 @@ class StreamLoop:
     def _receive(self) -> Alarm | None:
         """Take one item, or wait for one as long as the nearest clock allows; return what was due instead."""
         self._block_used_up()
+        in_vain = self._pass_time()
         item = self._take(0)
         if item is None:
             item = self._wait_for_item()
         if item is None:
             return self._nothing_came()
-        self._handle(item)
+        if in_vain and self._is_flooded():
+            self._expired()
+        else:
+            self._handle(item)
         return None
+
+    def _pass_time(self) -> bool:
+        """Count what passed since the last wait, if no chunk came of it; return whether that is so."""
+        since, self._waiting_since = self._waiting_since, monotonic()
+        if since is not None:
+            self._waited += self._waiting_since - since
+        return since is not None
+
+    def _is_flooded(self) -> bool:
+        """Whether a limit is used up for good, though the queue is never empty: comments come faster than we read."""
+        if self._clocks.firing(self._waited) is None:
+            self._overdue_since = None
+            return False
+        if self._overdue_since is None:
+            self._overdue_since = self._waited
+        return self._waited - self._overdue_since > _FLOOD_SECONDS
 
     def _take(self, seconds: float | None) -> object | None:
         pump = self._pump  # once: a close() in another thread takes it away
@@ -320,11 +358,10 @@ class StreamLoop:
         seconds = self._clocks.wait(self._waited)
         if self._deadline is not None:
             seconds = self._deadline.clamp(seconds)
-        begun = monotonic()
         try:
             return self._take(seconds)
         finally:
-            self._waited += monotonic() - begun
+            self._pass_time()
 
     def _nothing_came(self) -> Alarm | None:
         """Measured silence decides, never the mere end of a wait; and never while an item is already here."""
@@ -332,11 +369,7 @@ class StreamLoop:
             return None
         alarm = self._clocks.alarm(self._waited)
         if alarm is Alarm.WARNING:
-            _log.warning(
-                "stream silent for half of its limit in phase %s (%.1f s so far)",
-                self._recorder.phase.value,
-                self._clocks.silence(self._waited),
-            )
+            self._teller.half_silent(self._clocks.silence(self._waited), self._clocks.limit)
         elif alarm is Alarm.LIMIT:
             item = self._take(self._second_look())
             if item is None:
@@ -415,8 +448,11 @@ class StreamLoop:
         ending = self._decoder.ending
         if self._body_ended or ending is Ending.DONE:
             self._judge(ending)
-        if ending is Ending.FINISHED and self._clocks.phase is Phase.IDLE:
+        phase = self._clocks.phase
+        if ending is Ending.FINISHED and phase in (Phase.FIRST, Phase.IDLE):
             self._clocks.finishing(self._waited, self._settings.end_grace)
+        elif ending is Ending.OPEN and phase is Phase.GRACE:
+            self._clocks.resumed(self._waited)
 
     def _judge(self, ending: Ending) -> None:
         """The stream is over: complete, or not."""
@@ -449,6 +485,7 @@ class StreamLoop:
         self.cut()
         if self._token.cancelled:
             self._stopped()
+        self._teller.failed(error)
         pause = self._settings.attempts.pause_after(error) if self._before_first_chunk() else None
         if pause is None or (self._deadline is not None and pause >= self._deadline.remaining()):
             self._end("timeout" if isinstance(error, TimeoutError) else outcome, error)
@@ -456,6 +493,7 @@ class StreamLoop:
         if obstacle is not None:
             self._end("error", self._not_replayable(obstacle, error))
         self._settings.attempts.sleeping(pause)
+        self._teller.retrying(error, pause)
         self._recorder.phase = Phase.RETRY
         self._clocks.enter(Phase.RETRY, self._waited, pause)
 

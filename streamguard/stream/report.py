@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from ..core.clock import monotonic
 from .clocks import Phase
+from .gaps import GapCounts
 
 __all__ = ["Outcome", "Recorder", "StreamReport"]
 
@@ -15,6 +16,14 @@ Outcome = Literal["running", "completed", "incomplete", "timeout", "cancelled", 
 
 Summary = tuple[str | None, dict[str, Any] | None]
 """Finish reason and usage, as the stream has told them so far."""
+
+_FINISH_REASONS = frozenset(
+    {
+        *("stop", "length", "tool_calls", "function_call", "content_filter", "error"),
+        *("end_turn", "max_tokens", "stop_sequence", "tool_use", "pause_turn", "refusal", "eos", "eos_token", "safety"),
+    }
+)
+"""The finish reasons in use: any other word may be any text of the server's."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,8 +79,10 @@ class StreamReport:
         return {**values, "started_at": self.started_at.isoformat()}
 
     def to_log(self) -> dict[str, Any]:
-        """Return what a log line may hold: no host, no text of the server's."""
-        return {key: value for key, value in self.to_dict().items() if key not in ("host", "usage", "request_id")}
+        """Return what a log line may hold: no host, no text of the server's (`_OTHER` for an unknown finish reason)."""
+        told = {key: value for key, value in self.to_dict().items() if key not in ("host", "usage", "request_id")}
+        known = self.finish_reason is None or self.finish_reason in _FINISH_REASONS
+        return told if known else {**told, "finish_reason": "_OTHER"}
 
     def __str__(self) -> str:
         title = f"stream {self.name or self.id} from {self.host}: {self.outcome}"
@@ -111,6 +122,7 @@ class Recorder:
         self.last_byte_at: float | None = None
         self.last_chunk_at: float | None = None
         self.max_gap: float | None = None
+        self.gaps = GapCounts()
         self._summary = summary
         self.left_behind: set[int] = set()
         """The attempts whose thread could not be woken."""
@@ -136,7 +148,9 @@ class Recorder:
         if self.first_chunk_at is None:
             self.first_chunk_at = at
         elif self.last_chunk_at is not None:
-            self.max_gap = max(self.max_gap or 0.0, at - self.last_chunk_at)
+            gap = at - self.last_chunk_at
+            self.max_gap = max(self.max_gap or 0.0, gap)
+            self.gaps.add(gap)
         self.last_chunk_at = at
 
     @property

@@ -15,10 +15,13 @@ import requests
 from ..core.limits import Timeouts
 from ..errors import UsageError
 from ..http import Adapter
+from ..telemetry.events import Upstream
 
 __all__ = ["RequestKeywords", "RequestPlan", "plan_request"]
 
 _TOKEN = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
+_MODEL = re.compile(r"[A-Za-z0-9][\w.:/@+-]{0,99}", re.ASCII)
+_PORTS = {"http": 80, "https": 443}
 _KINDS: dict[str, tuple[type, ...]] = {
     "headers": (Mapping,),
     "proxies": (Mapping,),
@@ -67,6 +70,19 @@ class RequestPlan:
     def host(self) -> str:
         """Host and port of the upstream, all that messages may say of the URL."""
         return urlsplit(self.url).netloc.rpartition("@")[2]
+
+    @property
+    def upstream(self) -> Upstream:
+        """What hooks may be told of the URL and the payload."""
+        parts = urlsplit(self.url)
+        payload = self.options.get("json")
+        model = payload.get("model") if isinstance(payload, Mapping) else None
+        named = isinstance(model, str) and _MODEL.fullmatch(model)
+        return Upstream(
+            address=parts.hostname or "",
+            port=parts.port or _PORTS.get(parts.scheme.lower()),
+            model=model if named else None,
+        )
 
     @property
     def asked_for_stream(self) -> bool:

@@ -14,7 +14,7 @@ from ..errors import UsageError
 from . import tls as certificates
 from .player import Player
 from .records import Journal, Left, Request
-from .response import make_plan
+from .response import Plan, make_plan
 from .script import parse_script
 from .transport import ClientLeft, GatewayStopped, Transport
 from .wire import RequestHead, parse_head
@@ -272,10 +272,12 @@ class Gateway:
 
     def _answer(self, head: RequestHead, request: Request, transport: Transport) -> bool:
         transport.on_sent = request.count_sent
-        number = self._journal.arrived(request)
-        plan = self._plans[min(number, len(self._plans) - 1)]
+        plan = self._plan_for(request, self._journal.arrived(request))
         closing = not (self._keep_alive and self._read_body and head.keep_alive)
         return Player(plan, request, transport, self._journal, closing=closing).play()
+
+    def _plan_for(self, request: Request, number: int) -> Plan:
+        return self._plans[min(number, len(self._plans) - 1)]
 
 
 def _read_chunked(transport: Transport) -> bytes:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import requests
 
-from streamguard import guarded_stream
+from streamguard import Session, guarded_stream
 from streamguard.testing import Gateway
 
 from .runs import invoke, process
@@ -107,3 +107,24 @@ def test_an_address_in_use_is_said(tmp_path: Path, streamguard_gateway: Callable
     result = invoke("gateway", str(script), "--port", port)
     assert result.exit_code == 1
     assert f"cannot listen on 127.0.0.1:{port}" in result.stderr
+
+
+def test_the_agents_api_is_served() -> None:
+    """`gateway agent` serves profile and policy as its options say, and tells when a client left."""
+    with process("gateway", "agent", "--policy-status", "503", "--deny", "--profile-ms", "60000") as gateway:
+        assert gateway.stdout is not None
+        url = gateway.stdout.readline().decode().strip()
+        with requests.get(f"{url}/policy", timeout=30) as policy:
+            assert (policy.status_code, policy.json()) == (503, {"allowed": False})
+        with Session(timeout=0.2) as session, pytest.raises(requests.Timeout):
+            session.get(f"{url}/profile/7")
+        lines = [gateway.stdout.readline().decode() for _ in range(4)]
+    assert "#2 GET /profile/7, 0 bytes of body\n" in lines
+    assert re.fullmatch(r"#2 left after [0-9.]+ s and 0 bytes, by fin, during wait\n", lines[-1])
+
+
+def test_a_script_called_agent_is_still_a_file(tmp_path: Path) -> None:
+    """The second word makes another command; a path does not."""
+    result = invoke("gateway", str(tmp_path / "agent"))
+    assert result.exit_code == 2
+    assert "No such file" in result.stderr

@@ -1,11 +1,12 @@
 """What the kernel's tests share: waiting for a condition, and scripts in an interpreter of their own."""
 
+import contextlib
 import os
 import subprocess
 import sys
 import textwrap
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from streamguard.core.clock import monotonic
@@ -46,29 +47,32 @@ def wait_until(holds: Callable[[], object], seconds: float = 10.0) -> None:
         time.sleep(0.002)
 
 
-def start_script(code: str, *arguments: str, prelude: str = _PRELUDE) -> "subprocess.Popen[str]":
+@contextlib.contextmanager
+def started(code: str, *arguments: str, prelude: str = _PRELUDE) -> Iterator["subprocess.Popen[str]"]:
     """Run *code* in a fresh interpreter, where every warning is an error; `sys.argv[1:]` is *arguments*."""
-    return subprocess.Popen(
+    script = subprocess.Popen(
         [sys.executable, "-W", "error", "-c", prelude + textwrap.dedent(code), *arguments],
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
     )
+    with script:
+        try:
+            yield script
+        finally:
+            if script.poll() is None:
+                script.kill()
 
 
 def finish(script: "subprocess.Popen[str]", seconds: float = 20.0) -> str:
-    """Wait for the script, which has to end with code 0 and nothing on stderr; return its output."""
-    with script:
-        try:
-            output, errors = script.communicate(timeout=seconds)
-        except subprocess.TimeoutExpired:
-            script.kill()
-            raise
+    """Wait for the script, which has to end with code 0 and nothing on stderr; return the rest of its output."""
+    output, errors = script.communicate(timeout=seconds)
     assert (script.returncode, errors) == (0, ""), f"ended with {script.returncode}: {errors}"
     return output
 
 
-def run_script(code: str, *arguments: str) -> str:
+def run_script(code: str, *arguments: str, prelude: str = _PRELUDE) -> str:
     """Run *code* to its end and return what it printed."""
-    return finish(start_script(code, *arguments))
+    with started(code, *arguments, prelude=prelude) as script:
+        return finish(script)

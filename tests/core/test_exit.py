@@ -9,12 +9,13 @@ import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 
 from streamguard.core.clock import monotonic
 
-from .helpers import finish, start_script, run_script
+from .helpers import finish, run_script, started
 
 Serve = Callable[..., Any]
 
@@ -56,22 +57,23 @@ def stuck_in(phase: Phase, serve: Serve) -> Iterator[Any]:
     gateway = serve(phase.script, **phase.options)
     with contextlib.ExitStack() as stack:
         if "accept" in phase.options:
-            stack.enter_context(socket.create_connection(gateway._address))  # the queue is full with this one
+            address = urlsplit(gateway.url)
+            stack.enter_context(socket.create_connection((address.hostname, address.port)))  # now the queue is full
         yield gateway
 
 
 def leave(code: str, gateway: Any, *arguments: str) -> str:
     """Run a script that prints "leaving" as its last line; return what it printed, once it has ended in time."""
     ca = gateway.ca if gateway.url.startswith("https") else ""
-    script = start_script(_MAKE + textwrap.dedent(code), gateway.url, ca, *arguments)
-    assert script.stdout is not None
     output = ""
-    for line in script.stdout:
-        output += line
-        if line == "leaving\n":
-            break
-    begun = monotonic()
-    output += finish(script)
+    with started(_MAKE + textwrap.dedent(code), gateway.url, ca, *arguments) as script:
+        assert script.stdout is not None
+        for line in script.stdout:
+            output += line
+            if line == "leaving\n":
+                break
+        begun = monotonic()
+        output += finish(script)
     assert monotonic() - begun < EXIT_SECONDS, "the exit was held up"
     assert output.endswith("leaving\n")
     return output
@@ -156,8 +158,8 @@ def test_exit_with_a_stream_that_was_never_started(streamguard_gateway: Serve) -
 def test_exit_code_of_an_error_that_nobody_caught(streamguard_gateway: Serve) -> None:
     """An uncaught timeout ends the program as any exception does: code 1, one traceback, nothing behind it."""
     gateway = streamguard_gateway("chat hello\nstall")
-    script = start_script('guarded_stream("GET", sys.argv[1], idle=0.1).read()', gateway.url)
-    output, errors = script.communicate(timeout=20)
+    with started('guarded_stream("GET", sys.argv[1], idle=0.1).read()', gateway.url) as script:
+        output, errors = script.communicate(timeout=20)
     assert (script.returncode, output) == (1, "")
     assert errors.count("Traceback (most recent call last)") == 1
     assert errors.splitlines()[-1].startswith("streamguard.errors.StreamInactivityTimeoutError: no further chunk")
@@ -188,10 +190,10 @@ def test_a_stream_that_starts_in_an_atexit_hook(streamguard_gateway: Serve) -> N
 def test_a_killed_program_frees_its_connection(streamguard_gateway: Serve) -> None:
     """SIGTERM without a handler kills at once, as it does any program; the server sees the close."""
     gateway = streamguard_gateway("chat hello\nstall")
-    script = start_script('guarded_stream("GET", sys.argv[1], idle=60).read()', gateway.url)
-    gateway.wait_step("stall", timeout=20)
-    script.send_signal(signal.SIGTERM)
-    _, errors = script.communicate(timeout=EXIT_SECONDS + 5)
+    with started('guarded_stream("GET", sys.argv[1], idle=60).read()', gateway.url) as script:
+        gateway.wait_step("stall", timeout=20)
+        script.send_signal(signal.SIGTERM)
+        _, errors = script.communicate(timeout=20)
     assert (script.returncode, errors) == (-signal.SIGTERM, "")
     gateway.wait_left()
 

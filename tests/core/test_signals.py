@@ -13,7 +13,7 @@ import pytest
 from streamguard import CancelToken, StreamCancelledError, guarded_stream
 from streamguard.core.clock import monotonic
 
-from .helpers import PROMPT, finish, start_script
+from .helpers import finish, started
 
 Serve = Callable[..., Any]
 
@@ -21,14 +21,13 @@ Serve = Callable[..., Any]
 @contextlib.contextmanager
 def handler_during_the_stall(gateway: Any, handler: Callable[[], object]) -> Iterator[None]:
     """Have *handler* called by a signal in the main thread, once the gateway is silent."""
+    main = threading.main_thread().ident or 0
 
     def send() -> None:
         gateway.wait_step("stall")
         CancelToken().wait(0.05)  # so that the consumer is inside of its wait
         signal.pthread_kill(main, signal.SIGUSR1)
 
-    main = threading.main_thread().ident
-    assert main is not None
     before = signal.signal(signal.SIGUSR1, lambda *_: handler())
     sender = threading.Thread(target=send)
     sender.start()
@@ -163,22 +162,21 @@ def test_a_finalizer_that_cancels_a_stream_in_its_own_thread(streamguard_gateway
 def test_ctrl_c_at_a_terminal(streamguard_gateway: Serve) -> None:
     """SIGINT in a blocked next() is a KeyboardInterrupt in under a second; the server sees the close, all is quiet."""
     gateway = streamguard_gateway("chat hello\nstall")
-    script = start_script(
-        """
+    code = """
+        import signal
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # it is ignored in what a shell runs in the background
         try:
             for chunk in guarded_stream("GET", sys.argv[1], idle=60):
                 print(chunk.text, flush=True)
         except KeyboardInterrupt:
             print("interrupted", flush=True)
-        """,
-        gateway.url,
-    )
-    gateway.wait_step("stall", timeout=20)
-    assert script.stdout is not None
-    assert script.stdout.readline() == "hello\n"
-    CancelToken().wait(0.1)
-    sent = monotonic()
-    script.send_signal(signal.SIGINT)
-    left = gateway.wait_left()
-    assert left.at - sent < 1.0
-    assert finish(script, PROMPT + 5) == "interrupted\n"
+        """
+    with started(code, gateway.url) as script:
+        gateway.wait_step("stall", timeout=20)
+        assert script.stdout is not None
+        assert script.stdout.readline() == "hello\n"
+        CancelToken().wait(0.1)
+        sent = monotonic()
+        script.send_signal(signal.SIGINT)
+        assert gateway.wait_left().at - sent < 1.0
+        assert finish(script) == "interrupted\n"

@@ -180,9 +180,7 @@ def test_the_clocks_against_their_definition(limits: Timeouts, script: list[tupl
 
 
 @given(some_limits(), st.none() | st.floats(0.01, 10), st.floats(0, 200))
-def test_the_wait_ends_when_something_is_due_and_not_later(
-    limits: Timeouts, heartbeat: float | None, now: float
-) -> None:
+def test_the_wait_ends_when_something_is_due_and_not_later(limits: Timeouts, heartbeat: float | None, now: float) -> None:
     """`wait` is zero exactly when an alarm is due, and after a wait of that length one is (but for rounding)."""
     clocks = StreamClocks(limits, heartbeat)
     clocks.opened(0.0)

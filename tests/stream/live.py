@@ -10,8 +10,8 @@ from streamguard import GuardedStream, guarded_stream
 from streamguard.core.clock import monotonic
 from streamguard.testing import Gateway
 
-PROMPT = 1.0
-"""Seconds that an idle machine needs a hundredth of: what a busy one may be late."""
+PROMPT = 3.0
+"""Seconds of which an idle machine needs a hundredth: how late a very busy one may be."""
 
 Streams = Callable[..., Gateway]
 

@@ -273,7 +273,7 @@ def test_a_body_that_can_be_sent_again_is(streamguard_gateway: Streams, data: An
     """The same body in each attempt."""
     gateway = streamguard_gateway("stall", "chat a\ndone")
     once = streamguard.before_first_chunk(1, wait=tenacity.wait_none())
-    assert consume(guarded_stream("POST", gateway.url, response=0.1, data=data, retry=once)).text == "a"
+    assert consume(guarded_stream("POST", gateway.url, response=0.3, data=data, retry=once)).text == "a"
     assert gateway.requests[0].body == gateway.requests[1].body
 
 

@@ -54,7 +54,9 @@ def test_an_unfinished_event_is_discarded(streamguard_gateway: Factory) -> None:
 
 def test_json_is_the_data_of_each_event(streamguard_gateway: Factory) -> None:
     """`decode="json"` hands over each event's value, whatever it is, up to [DONE]."""
-    run = ask(streamguard_gateway('event {"a":1}\nevent [2]\nevent "x"\nevent 0\nraw data:\\n\\n\ndone\nevent no'), decode="json")
+    run = ask(
+        streamguard_gateway('event {"a":1}\nevent [2]\nevent "x"\nevent 0\nraw data:\\n\\n\ndone\nevent no'), decode="json"
+    )
     assert (run.error, run.chunks) == (None, [{"a": 1}, [2], "x", 0])
 
 
@@ -238,6 +240,7 @@ def test_heartbeats_come_in_every_phase(streamguard_gateway: Factory) -> None:
     """After so many seconds of nothing `next()` returns HEARTBEAT, which says the phase and how long it is silent."""
     stream = guarded_stream("POST", streamguard_gateway("wait 0.5\nheaders\nwait 0.5\nchat a\nstall").url, heartbeat=0.15)
     phases: list[str] = []
+    chunk: Any
     for chunk in stream:
         if chunk is HEARTBEAT:
             assert (HEARTBEAT.text, bool(HEARTBEAT), HEARTBEAT.silence > 0) == ("", False, True)

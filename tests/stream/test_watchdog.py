@@ -69,11 +69,10 @@ def test_scenario_2_silence_after_chunks(streamguard_gateway: Streams) -> None:
     gateway.wait_left()
 
 
-@pytest.mark.parametrize("limits", [{"idle": 0.3}, {"idle": 0.3, "first": 0.3, "dead": 0.3, "response": 0.3}])
-def test_scenario_3_an_active_stream_never_fires(streamguard_gateway: Streams, limits: dict[str, float]) -> None:
+def test_scenario_3_an_active_stream_never_fires(streamguard_gateway: Streams) -> None:
     """A stream three times as long as its limits, with gaps far below them, comes through whole."""
     gateway = streamguard_gateway("loop 18\ntick\nwait 0.05\nendloop\ndone")
-    seen = consume(stream_from(gateway, **limits))
+    seen = consume(stream_from(gateway, idle=0.3, first=0.3, dead=0.3, response=0.3))
     assert seen.error is None
     assert len(seen.items) == 18
     assert seen.elapsed > 0.8
@@ -304,9 +303,32 @@ def test_comments_rearm_nothing_in_any_decoding(streamguard_gateway: Streams, de
 
 def test_a_flood_of_comments_hides_no_expiry(streamguard_gateway: Streams) -> None:
     """Comments at full speed, so that the queue is hardly ever empty, put off nothing either."""
-    gateway = streamguard_gateway("chat a\nloop forever\ncomment ping\nendloop")
-    seen = consume(stream_from(gateway, idle=0.3, total=10))
+    for step in ("comment ping", "raw " + r": ping\n\n" * 20_000, "raw " + r"id: 1\n\n" * 20_000, "raw " + r"\n" * 100_000):
+        gateway = streamguard_gateway(f"chat a\nloop forever\n{step}\nendloop")
+        seen = consume(stream_from(gateway, idle=0.15, first=10, total=10))
+        assert isinstance(seen.error, StreamInactivityTimeoutError)
+        assert (seen.error.phase, seen.texts) == ("idle", ["a"])
+
+
+def test_a_flood_of_skipped_events_hides_no_expiry(streamguard_gateway: Streams) -> None:
+    """What a callable `decode=` skips is no chunk, however much of it there is."""
+    gateway = streamguard_gateway("event a\nloop forever\nraw " + r"data: skip\n\n" * 5000 + "\nendloop")
+    decode = {"a": "a"}.get
+    seen = consume(stream_from(gateway, decode=lambda event: decode(event.data), idle=0.15, first=10, total=10))
     assert isinstance(seen.error, StreamInactivityTimeoutError)
+    assert seen.items == ["a"]
+
+
+def test_time_in_the_callers_functions_does_not_count(streamguard_gateway: Streams) -> None:
+    """A `decode=` and a `counts=` that are slower than the limit make no server look silent."""
+
+    def slow(event: Any) -> str | None:
+        time.sleep(0.15)
+        return None if event.data == "skip" else event.data
+
+    gateway = streamguard_gateway("event skip\nevent skip\nevent a\nevent skip\nevent b\nend")
+    seen = consume(stream_from(gateway, decode=slow, counts=lambda _: time.sleep(0.15) is None, idle=0.12, first=0.12))
+    assert (seen.error, seen.items) == (None, ["a", "b"])
 
 
 # counts=
@@ -440,6 +462,32 @@ def test_connect_covers_the_tls_handshake(streamguard_tls_gateway: Streams) -> N
     gateway.wait_connections(2, still_open=0)
 
 
+def test_connect_covers_the_proxy(streamguard_gateway: Streams) -> None:
+    """A proxy that never answers CONNECT is no upstream that thinks."""
+    proxy = streamguard_gateway("stall")
+    stream = streamguard.guarded_stream(
+        "GET", "https://upstream.invalid/", proxies={"https": proxy.url}, connect=0.2, retry=None
+    )
+    error = failure(stream)
+    assert (error.phase, error.limit, proxy.requests[0].method) == ("connect", 0.2, "CONNECT")
+    proxy.wait_left()
+
+
+def test_connect_covers_the_wait_for_the_pool(streamguard_gateway: Streams) -> None:
+    """A slot of a blocking pool that is not free: the consumer is on time, the thread stays until it gets the slot."""
+    gateway = streamguard_gateway("chat a\nstall")
+    with requests.Session() as session:
+        session.mount("http://", streamguard.Adapter(pool_maxsize=1, pool_block=True))
+        with stream_from(gateway, session=session) as holder:
+            waiting = stream_from(gateway, session=session, connect=0.2, retry=None)
+            error = failure(waiting)
+            assert isinstance(error, TransportTimeoutError)
+            assert (error.phase, waiting.report.abandoned_threads, has_reader(waiting)) == ("connect", 1, True)
+            assert holder.report.outcome == "running"
+        wait_until(lambda: not has_reader(waiting))
+    assert len(gateway.requests) == 1
+
+
 @pytest.mark.parametrize("script", ["stall", "wire HTTP/1.1 200 OK\\r\\nX-A: y\nstall", "drip-headers 0.05"])
 def test_response_covers_the_whole_header_block(streamguard_gateway: Streams, script: str) -> None:
     """No headers, half of them, or a byte now and then: `response`, and the server sees the close."""
@@ -570,11 +618,14 @@ def test_a_warning_at_half_of_the_limit_names_the_phase(
     """One WARNING for each silence that is half used up, and none for a stream that keeps talking."""
     caplog.set_level(logging.WARNING, "streamguard")
     consume(stream_from(streamguard_gateway("tick\ntick\ndone"), idle=5))
-    assert caplog.messages == []
+    assert halves(caplog) == []
     gateway = streamguard_gateway("headers\nwait 0.3\nchat a\nstall")
     failure(stream_from(gateway, first=0.5, idle=0.2))
-    assert ["first" in caplog.messages[0], "idle" in caplog.messages[1]] == [True, True]
-    assert len(caplog.messages) == 2
+    assert [message.split()[-1] for message in halves(caplog)] == ["first", "idle"]
+
+
+def halves(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [message for message in caplog.messages if "half" in message]
 
 
 @pytest.mark.parametrize("until", ["headers", "first"])
@@ -614,6 +665,25 @@ def test_a_choice_that_begins_late_reopens_the_stream(streamguard_gateway: Strea
     seen = consume(stream := stream_from(gateway, end_grace=0.1, idle=0.3))
     assert isinstance(seen.error, StreamInactivityTimeoutError)
     assert (len(seen.items), stream.report.outcome) == (3, "timeout")
+
+
+ROLE = '{"choices": [{"index": %d, "delta": {"role": "assistant"}, "finish_reason": null}]}'
+
+
+def test_a_late_choice_reopens_the_stream_though_it_does_not_count(streamguard_gateway: Streams) -> None:
+    """The same when `counts=` is narrow, and the other choice begins with a chunk that does not count."""
+    gateway = streamguard_gateway(f"chat a\nfinish\nwait 0.03\nevent {ROLE % 1}\nstall")
+    seen = consume(stream := stream_from(gateway, end_grace=0.15, idle=0.3, counts=has_content))
+    assert isinstance(seen.error, StreamInactivityTimeoutError)
+    assert (len(seen.items), stream.report.outcome) == (3, "timeout")
+
+
+@pytest.mark.parametrize("end", ["linger", "end", "loop forever\nevent {}\nwait 0.03\nendloop"])
+def test_a_finished_answer_without_anything_that_counts_is_complete(streamguard_gateway: Streams, end: str) -> None:
+    """An empty answer that says that it is finished is neither silence nor worth another attempt."""
+    gateway = streamguard_gateway(f"event {ROLE % 0}\nfinish content_filter\n{end}")
+    seen = consume(stream := stream_from(gateway, end_grace=0.1, first=5, counts=has_content))
+    assert (seen.error, seen.text, stream.report.outcome, stream.report.attempts) == (None, "", "completed", 1)
 
 
 def test_next_in_another_thread_is_watched_too(streamguard_gateway: Streams) -> None:

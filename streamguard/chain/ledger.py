@@ -1,0 +1,80 @@
+"""The book of one run: what each step came to, which fallbacks stood in, and whether the run has to stop."""
+
+import dataclasses
+import logging
+from typing import Any, Final, Literal
+
+from .report import StepReport
+from .status import StepStatus
+from .step import Step
+
+__all__ = ["Ledger", "Stop"]
+
+Stop = Literal["critical_failed", "run_cancelled"]
+
+_NO_FALLBACK: Final = frozenset({"critical_failed", "run_cancelled", "dependency_failed"})
+"""Reasons that lie not with the step: the run has no use for its value any more."""
+
+_log = logging.getLogger("streamguard")
+
+
+class Ledger:
+    """Take each step's ending once; know the values, and the first reason to stop."""
+
+    def __init__(self, run: dict[str, str]) -> None:
+        self.reports: dict[str, StepReport] = {}
+        self.values: dict[str, Any] = {}
+        self.stopped: Stop | None = None
+        """Why no further step may start; the first reason stays."""
+        self._run = run
+
+    def succeed(self, step: Step[Any], value: Any, *, reason: str | None = None, **facts: Any) -> None:
+        """Enter a step that has a value of its own."""
+        self.values[step.name] = value
+        self._enter(_report(step, "ok", reason, has_value=True, **facts))
+
+    def fail(
+        self, step: Step[Any], status: StepStatus, reason: str, error: BaseException | None = None, **facts: Any
+    ) -> None:
+        """Enter a step that has none; let its fallback stand in, or stop the run if it is critical."""
+        report = _report(step, status, reason, error=error, **facts)
+        if step.critical:
+            self._enter(report)
+            self.stop("critical_failed")
+        else:
+            self._enter(report if reason in _NO_FALLBACK else self._fall_back(step, report))
+
+    def stop(self, reason: Stop) -> None:
+        """Let no further step start. Only the first reason counts."""
+        self.stopped = self.stopped or reason
+
+    def _fall_back(self, step: Step[Any], report: StepReport) -> StepReport:
+        try:
+            self.values[step.name] = step.fall_back(report)
+        except Exception as exc:
+            return dataclasses.replace(
+                report, status="error", reason="fallback_failed", error=exc, error_type=type(exc).__name__
+            )
+        used = dataclasses.replace(report, has_value=True, fallback=step.fallback_name)
+        _log.warning("chain step fell back: %s", step.name, extra=self._extra(used))
+        return used
+
+    def _enter(self, report: StepReport) -> None:
+        self.reports[report.name] = report
+        _log.debug("chain step %s: %s", report.status, report.name, extra=self._extra(report))
+
+    def _extra(self, report: StepReport) -> dict[str, Any]:
+        return {"streamguard": {**self._run, "step": report.to_log()}}
+
+
+def _report(step: Step[Any], status: StepStatus, reason: str | None, **facts: Any) -> StepReport:
+    error = facts.get("error")
+    return StepReport(
+        name=step.name,
+        status=status,
+        reason=reason,
+        critical=step.critical,
+        limit=step.limit,
+        error_type=None if error is None else type(error).__name__,
+        **facts,
+    )

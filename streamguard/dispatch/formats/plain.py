@@ -1,0 +1,65 @@
+"""Any program: a line is text."""
+
+import codecs
+from collections.abc import Iterator
+
+from ..events import Event, Kind
+from ..lines import LineSplitter
+from .base import Patterns, closing_error
+
+__all__ = ["PlainLines"]
+
+_LONGEST_LINE = 1024 * 1024
+
+
+class PlainLines:
+    """Text as it comes, line by line; `\\r` ends a line too. An unfinished line comes at once, in pieces (deltas).
+
+    ignore: lines that are no output (heartbeats): they become `status`.
+    final:  the line that ends the run; without it at the end, the run is incomplete.
+
+    With either, a line must be whole (or 1 MiB long) before it is given.
+    """
+
+    name = "lines"
+
+    def __init__(self, ignore: Patterns, final: Patterns) -> None:
+        self._ignore, self._final = ignore, final
+        self._whole = bool(ignore or final)
+        self._splitter = LineSplitter(_LONGEST_LINE, carriage_returns=True)
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._half = False
+        self._done = False
+
+    def feed(self, data: bytes) -> Iterator[Event]:
+        """Yield the lines and pieces in *data*."""
+        for line in self._splitter.feed(data):
+            yield from self._line(line, whole=True)
+        if not self._whole:
+            yield from self._line(self._splitter.rest(), whole=False)
+
+    def close(self, exit_code: int | None) -> Iterator[Event]:
+        """Yield the half line at the end, and how it ended."""
+        yield from self._line(self._splitter.rest(), whole=True, last=True)
+        if self._done or exit_code is None:
+            return
+        if exit_code != 0:
+            yield from closing_error(exit_code, None)
+        elif self._final:
+            yield Event.failure("the program ended without its final line", "incomplete")
+            yield Event.done("incomplete")
+        else:
+            yield Event.done()
+
+    def _line(self, data: bytes, *, whole: bool, last: bool = False) -> Iterator[Event]:
+        text = self._decoder.decode(data, last)
+        if not text or self._done:
+            return
+        if self._ignore.match(text.rstrip("\r\n")):
+            yield Event(kind=Kind.STATUS, text=text)
+            return
+        yield Event(kind=Kind.TEXT, text=text, delta=self._half or not whole)
+        self._half = not whole
+        if self._final.match(text.rstrip("\r\n")):
+            self._done = True
+            yield Event.done()

@@ -1,0 +1,168 @@
+"""The records as a dispatch writes them: each write takes a bounded time, and the dispatch goes on without what is lost."""
+
+import functools
+import logging
+import queue
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final, Literal, TypeVar
+
+from sqlalchemy.exc import SQLAlchemyError
+
+from ..core import Deadline
+from ..core.bounded import run_until
+from ..errors import DeadlineExceededError, StreamguardError
+from .outcome import Verdict
+from .rows import ExecutionRecord, ResponseRecord, TurnRecord
+
+if TYPE_CHECKING:
+    from .records import RecordStore
+
+__all__ = ["LOST", "Ledger", "Lost", "Losses"]
+
+T = TypeVar("T")
+Lost = Literal["lost"]
+LOST: Final = "lost"
+"""What a call returns whose record could not be written or read."""
+
+_PATIENCE_AFTER_LOSS = 0.25
+_BACKLOG = 100
+
+_log = logging.getLogger("streamguard")
+
+
+class Losses:
+    """What one dispatch could not record: names such as `response agent-1`, in the order it happened, the first hundred."""
+
+    def __init__(self) -> None:
+        self.names: list[str] = []
+
+    def add(self, name: str) -> None:
+        """Note one more."""
+        if len(self.names) < _BACKLOG:
+            self.names.append(name)
+
+
+class Ledger:
+    """Writes to a store that may be locked, read-only, or gone.
+
+    The first failure costs the store's timeout; while the store stays lost, each further call costs at most 0.25 s.
+    """
+
+    def __init__(self, store: "RecordStore") -> None:
+        self.store = store
+        self._lost = False
+        self._running = 0
+        self._lock = threading.Lock()
+        self._keeper: queue.SimpleQueue[None] | None = None
+
+    def begin_execution(self, record: ExecutionRecord, losses: Losses) -> None:
+        """Record that a dispatch runs."""
+        self._try("execution", losses, lambda: self.store.begin_execution(record))
+
+    def begin_turn(self, turn: TurnRecord, losses: Losses) -> None:
+        """Record that a turn runs."""
+        self._try(f"turn {turn.member}", losses, lambda: self.store.begin_turn(turn))
+
+    def commit_response(self, response: ResponseRecord, losses: Losses) -> bool | Lost:
+        """Record an answer; False: it was refused, as something else had ended it."""
+        response = replace(response, text=_storable(response.text))
+        return self._try(f"response {response.member}", losses, lambda: self.store.commit_response(response))
+
+    def commit_turn(self, turn: TurnRecord, losses: Losses) -> None:
+        """Record how a turn ended."""
+        self._try(f"turn {turn.member}", losses, lambda: self.store.commit_turn(turn))
+
+    def commit_execution(
+        self, record: ExecutionRecord, verdict: Verdict, outcomes: dict[str, str], losses: Losses
+    ) -> None:
+        """Record how a dispatch ended; one whose beginning was lost is recorded now."""
+
+        def commit() -> None:
+            if self.store.execution(record.id) is None:
+                self.store.begin_execution(record)
+            self.store.transition(record.id, verdict, outcomes=outcomes)
+
+        self._try("execution", losses, commit)
+
+    def session(self, conversation: str, member: str, losses: Losses) -> str | None:
+        """Return the session that may be resumed, as far as the records can tell."""
+        found = self._try(f"session {member}", losses, lambda: self.store.session(conversation, member))
+        return None if found == LOST else found
+
+    def set_session(self, conversation: str, member: str, session_id: str | None, losses: Losses) -> None:
+        """Record the session to resume next time."""
+        self._try(f"session {member}", losses, lambda: self.store.set_session(conversation, member, session_id))
+
+    def reconcile(self) -> list[str]:
+        """End what no living owner runs; return the executions that this call ended."""
+        ended = self._try("restart", Losses(), self.store.reconcile)
+        return [] if ended == LOST else list(ended)
+
+    @contextmanager
+    def leased(self) -> Iterator[None]:
+        """Keep this owner's lease fresh for the length of the block."""
+        self._count(1)
+        try:
+            yield
+        finally:
+            self._count(-1)
+
+    def close(self) -> None:
+        """Give up the lease, and close the store."""
+        if not self.store.in_memory and self.store.opened:
+            self._try("lease", Losses(), self.store.give_up_lease)
+        self.store.close()
+
+    def _count(self, change: int) -> None:
+        if self.store.in_memory:
+            return
+        with self._lock:
+            self._running += change
+            if self._running and self._keeper is None:
+                self._keeper = queue.SimpleQueue()
+                keep = functools.partial(_keep, self, self._keeper, self.store.lease / 3)
+                threading.Thread(target=keep, name="streamguard-lease", daemon=True).start()
+            elif not self._running and self._keeper is not None:
+                self._keeper.put(None)
+                self._keeper = None
+
+    def renew(self) -> None:
+        """Renew the lease, and look for owners that have not renewed theirs."""
+        self._try("lease", Losses(), self.store.renew)
+        self._try("restart", Losses(), self.store.reconcile)
+
+    def _try(self, name: str, losses: Losses, call: Callable[[], T]) -> T | Lost:
+        try:
+            result = call() if self.store.in_memory else self._bounded(call)
+        except (SQLAlchemyError, OSError, StreamguardError) as exc:
+            self._lost = True
+            losses.add(name)
+            _log.warning("a record is lost", extra={"record": name.partition(" ")[0], "error_type": type(exc).__name__})
+            return LOST
+        self._lost = False
+        return result
+
+    def _bounded(self, call: Callable[[], T]) -> T:
+        # The database's own limits come first, and tell more; this one is for a line on which nothing comes back.
+        seconds = _PATIENCE_AFTER_LOSS if self._lost else self.store.timeout + 0.5
+        return run_until(call, Deadline.after(seconds), None, expired=_took_too_long, grace=0, name="records")
+
+
+def _took_too_long(overran: bool) -> DeadlineExceededError:
+    return DeadlineExceededError("the record store did not answer", scope="step", overran=overran)
+
+
+def _keep(ledger: Ledger, bell: "queue.SimpleQueue[None]", seconds: float) -> None:
+    while True:
+        try:
+            return bell.get(timeout=seconds)
+        except queue.Empty:
+            ledger.renew()
+
+
+def _storable(text: str) -> str:
+    """Return *text* without what a database refuses: NUL, and halves of surrogate pairs."""
+    return text.replace("\0", "\ufffd").encode("utf-8", "replace").decode("utf-8")

@@ -1,0 +1,92 @@
+"""Who runs what is recorded as running: so that a restart knows what nobody runs any more (T32)."""
+
+import os
+import socket
+import uuid
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import psutil
+from sqlalchemy import Connection, Row, Table, delete, insert, select, update
+
+from ..core.clock import wall
+from .outcome import PROCESS_RESTART, ExecutionStatus, ResponseStatus, TurnStatus
+from .tables import executions, now_in, owners, responses, turns
+
+__all__ = ["Owner", "end_orphans", "hold_lease"]
+
+
+def _this_host() -> str:
+    """Name this machine since its last start, and the space in which its process ids mean something."""
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+        return f"{boot}/{os.stat('/proc/self/ns/pid').st_ino}"
+    except OSError:
+        return f"{socket.gethostname()}/{uuid.getnode():x}"
+
+
+def _own_start() -> float:
+    return psutil.Process().create_time()
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """One dispatcher in one process."""
+
+    id: str = field(default_factory=lambda: uuid.uuid4().hex)
+    host: str = field(default_factory=_this_host)
+    pid: int = field(default_factory=os.getpid)
+    started: float = field(default_factory=_own_start)
+
+    def gone(self) -> bool:
+        """Whether this owner's process is known to have ended: only its own machine can tell, and need not await a lease."""
+        if self.host != _this_host():
+            return False
+        try:
+            return abs(psutil.Process(self.pid).create_time() - self.started) > 1.0
+        except psutil.NoSuchProcess:
+            return True
+        except psutil.Error:
+            return False
+
+
+def hold_lease(connection: Connection, owner: Owner, seconds: float) -> None:
+    """Renew the lease of *owner*, within a transaction."""
+    until = now_in(connection) + seconds
+    if connection.execute(update(owners).where(owners.c.id == owner.id).values(lease_until=until)).rowcount == 0:
+        connection.execute(insert(owners).values(**asdict(owner), lease_until=until))
+
+
+def end_orphans(connection: Connection, myself: Owner) -> list[str]:
+    """End what no living owner runs as failed, `process_restart`; return the ids of the executions that this call ended.
+
+    Whoever takes an owner's row away is the one who ends its records, so it happens once.
+    """
+    expired = (owners.c.lease_until < now_in(connection)).label("expired")
+    found = connection.execute(select(owners, expired)).all()
+    gone = [row for row in found if row.id != myself.id and (row.expired or _owner_of(row).gone())]
+    return [ended for row in gone for ended in _end(connection, row)]
+
+
+def _end(connection: Connection, owner: Row[Any]) -> list[str]:
+    same = (owners.c.id == owner.id, owners.c.lease_until == owner.lease_until)
+    if connection.execute(delete(owners).where(*same)).rowcount == 0:
+        return []  # another one was faster, or the owner lives after all
+    running = (executions.c.owner == owner.id, executions.c.status == ExecutionStatus.RUNNING)
+    ended = list(connection.execute(select(executions.c.id).where(*running)).scalars())
+    _fail(connection, executions, owner.id, ExecutionStatus.RUNNING, status=ExecutionStatus.FAILED, reason=PROCESS_RESTART)
+    _fail(connection, turns, owner.id, TurnStatus.RUNNING, status=TurnStatus.FAILED, terminal_reason=PROCESS_RESTART)
+    _fail(
+        connection, responses, owner.id, ResponseStatus.PROCESSING, status=ResponseStatus.FAILED, reason=PROCESS_RESTART
+    )
+    return ended
+
+
+def _fail(connection: Connection, table: Table, owner: str, running: str, **values: str) -> None:
+    mine = (table.c.owner == owner, table.c.status == running)
+    connection.execute(update(table).where(*mine).values(**values, ended_at=wall()))
+
+
+def _owner_of(row: Row[Any]) -> Owner:
+    return Owner(row.id, row.host, row.pid, row.started)

@@ -1,0 +1,154 @@
+"""All that one waits for with a child process, in one wait: its two outputs, its input, its exit, and being woken."""
+
+import contextlib
+import os
+import selectors
+import socket
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from ..core.clock import longest_wait
+from .spawn import Child
+
+__all__ = ["Bell", "Pipes"]
+
+_READ = 65536
+
+
+class Bell:
+    """Wakes a selector from any thread, from a signal handler too."""
+
+    def __init__(self) -> None:
+        self.receiver, self._sender = socket.socketpair()
+        self.receiver.setblocking(False)
+        self._sender.setblocking(False)
+        self._lock = threading.RLock()  # a handler may interrupt its own thread in here
+
+    def ring(self) -> None:
+        """Wake it; does nothing once the bell is closed."""
+        with self._lock, contextlib.suppress(OSError):  # full: it is ringing anyway
+            self._sender.send(b"\0")
+
+    def silence(self) -> None:
+        """Take what has rung."""
+        with contextlib.suppress(OSError):
+            self.receiver.recv(4096)
+
+    def close(self) -> None:
+        """Close both ends."""
+        with self._lock:
+            self._sender.close()
+            self.receiver.close()
+
+
+@dataclass(frozen=True, slots=True)
+class _Output:
+    stream: str
+    descriptor: int
+
+
+class Pipes:
+    """The pipes of *child*. *received* gets the name of the stream (stdout, stderr) and its bytes, in `wait()`."""
+
+    def __init__(self, child: Child, data: bytes | None, bell: Bell, received: Callable[[str, bytes], None]) -> None:
+        self._child = child
+        self._input = memoryview(data or b"")
+        self._bell = bell
+        self._received = received
+        self._selector = selectors.DefaultSelector()
+        self._open = {_Output("stdout", child.stdout), _Output("stderr", child.stderr)}
+        self._exit = _exit_descriptor(child.pid)
+        self._paused = False
+        self._selector.register(bell.receiver, selectors.EVENT_READ, bell.silence)
+        if self._exit is not None:
+            self._selector.register(self._exit, selectors.EVENT_READ, self._forget_exit)
+        if child.stdin is not None:
+            self._selector.register(child.stdin, selectors.EVENT_WRITE, self._write)
+        self._listen()
+
+    @property
+    def drained(self) -> bool:
+        """Whether both outputs have come to their end."""
+        return not self._open
+
+    @property
+    def sees_exit(self) -> bool:
+        """Whether the program's exit ends a `wait()`; else one has to look."""
+        return self._exit is not None
+
+    def wait(self, seconds: float | None) -> None:
+        """Wait at most *seconds* (None: without end) until something happens, and take it."""
+        for key, _ in self._selector.select(longest_wait(seconds)):
+            key.data()
+
+    def pause(self) -> None:
+        """Read no more outputs: the program will be held back by the system."""
+        self._paused = True
+        for output in self._open:
+            self._selector.unregister(output.descriptor)
+
+    def resume(self) -> None:
+        """Read them again."""
+        self._paused = False
+        self._listen()
+
+    def close(self) -> None:
+        """Stop listening. The pipes stay open."""
+        if self._exit is not None:
+            os.close(self._exit)
+        self._selector.close()
+
+    def _listen(self) -> None:
+        for output in self._open:
+            self._selector.register(output.descriptor, selectors.EVENT_READ, _Read(self, output))
+
+    def _read(self, output: _Output) -> None:
+        try:
+            data = os.read(output.descriptor, _READ)
+        except BlockingIOError:
+            return
+        except OSError:  # EIO: nobody has the terminal open any more
+            data = b""
+        if data:
+            self._received(output.stream, data)
+        else:
+            self._selector.unregister(output.descriptor)
+            self._open.remove(output)
+
+    def _write(self) -> None:
+        descriptor = self._child.stdin
+        if descriptor is None:
+            return
+        try:
+            self._input = self._input[os.write(descriptor, self._input[:_READ]) :]
+        except BlockingIOError:
+            return
+        except OSError:  # it does not want the rest
+            self._input = self._input[:0]
+        if not self._input:
+            self._selector.unregister(descriptor)
+            self._child.close_stdin()
+
+    def _forget_exit(self) -> None:
+        """Look away: an exit is readable for ever."""
+        if self._exit is not None:
+            self._selector.unregister(self._exit)
+            os.close(self._exit)
+            self._exit = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Read:
+    pipes: Pipes
+    output: _Output
+
+    def __call__(self) -> None:
+        self.pipes._read(self.output)
+
+
+def _exit_descriptor(pid: int) -> int | None:
+    if hasattr(os, "pidfd_open"):
+        with contextlib.suppress(OSError):
+            return os.pidfd_open(pid)
+    return None  # pragma: no cover - not Linux

@@ -1,0 +1,60 @@
+"""The output timeout of a dispatch: argument, environment, or never."""
+
+import logging
+import os
+import threading
+import warnings
+from collections.abc import Mapping
+from datetime import timedelta
+
+from ..core.limits import Limit, NotGiven, seconds_of
+from ..errors import UsageError
+
+__all__ = ["VARIABLE", "limit_of", "output_timeout_of"]
+
+VARIABLE = "CLI_TIMEOUT_MS"
+"""The environment variable that holds the output timeout, in milliseconds."""
+
+_LONGEST = timedelta(days=30).total_seconds()
+_log = logging.getLogger("streamguard")
+
+
+def output_timeout_of(given: Limit | NotGiven, environ: Mapping[str, str] = os.environ) -> float:
+    """Return the output timeout in seconds; 0 never fires.
+
+    given: the caller's argument, in seconds; 0 and None are never. Where it is not given, `CLI_TIMEOUT_MS` holds
+           *milliseconds*, else there is none. A value there that can be no timeout (negative, NaN, empty, above 30 days) is
+           ignored with a warning that names it.
+
+    That nothing will ever fire is said in one INFO line. Raises TypeError or UsageError for an argument that can be none.
+    """
+    seconds = _from_environment(environ) if isinstance(given, NotGiven) else limit_of("output_timeout", given) or 0.0
+    if seconds == 0:
+        _log.info("no output timeout: a member that hangs is not stopped (set output_timeout=, or %s)", VARIABLE)
+    return seconds
+
+
+def limit_of(name: str, value: Limit) -> float | None:
+    """Return the limit *name* in seconds; None and 0 are off. Raises TypeError or UsageError, naming it."""
+    seconds = seconds_of(name, value)
+    if seconds is None or seconds == 0:
+        return None
+    if seconds < 0:
+        raise UsageError(f"{name}= is seconds of silence; {seconds:g} is none. 0 is never.")
+    return min(seconds, threading.TIMEOUT_MAX)
+
+
+def _from_environment(environ: Mapping[str, str]) -> float:
+    text = environ.get(VARIABLE)
+    if text is None:
+        return 0.0
+    try:
+        seconds = float(text) / 1000
+    except ValueError:
+        seconds = -1.0
+    if not 0 <= seconds <= _LONGEST:  # NaN compares with nothing
+        warnings.warn(
+            f"{VARIABLE}={text!r} is ignored: it takes milliseconds, from 0 (never) to 30 days", UserWarning, stacklevel=4
+        )
+        return 0.0
+    return seconds

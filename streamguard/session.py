@@ -1,0 +1,305 @@
+"""`Session`: a `requests.Session` whose `timeout=` is the time that a call may take, all of it.
+
+requests gives its timeout to each single wait for the network, so that a server which trickles is never too slow for it.
+Here the whole call runs in a worker: requests' own code, from the wait for a connection to the last byte of the body,
+redirects included. When the time is up, the caller gets its error and the sockets of the call are shut down, which ends
+the worker.
+"""
+
+import contextlib
+import contextvars
+import functools
+import numbers
+from collections.abc import Callable
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, TypeVar
+from urllib.parse import urlsplit
+
+import requests
+
+from .core.bounded import run_until
+from .core.cancel import current_token
+from .core.clock import longest_wait, monotonic
+from .core.deadline import Deadline, current_deadline
+from .core.limits import NOT_GIVEN, NotGiven, seconds_of
+from .errors import DeadlineExceededError, InvalidJSONError, TotalTimeoutError, UsageError
+from .http import Adapter, SocketGuard, attach_response, current_guard, status_error
+from .stream import guarded_stream
+
+__all__ = ["Session"]
+
+T = TypeVar("T")
+
+Timeout = float | timedelta | tuple[float | None, float | None] | None
+
+_POSITIONAL = ("params", "data", "headers", "cookies", "files", "auth", "timeout", "allow_redirects", "proxies", "hooks")
+"""How `requests.Session.request` goes on behind the URL, as far as anybody would count."""
+_QUOTED_BYTES = 512
+_ERROR_BODY_BYTES = 65536
+_STREAMS_UNBOUNDED = (
+    "stream=True cannot be bounded here, for its body is read later: use session.stream(method, url, total=...), "
+    "or requests' own timeout=(connect, read) with no deadline() around"
+)
+
+_sending: contextvars.ContextVar["Session | None"] = contextvars.ContextVar("streamguard_session", default=None)
+"""The Session that makes a call in this context: what it sends in the course of that (hops, above all) is no other call."""
+
+
+class Session(requests.Session):
+    """A `requests.Session` with hard totals: `Session(timeout=5).get(url)` ends within five seconds, one way or the other.
+
+    timeout:         what holds for calls that give none. A number or a `timedelta`: seconds for the whole call (waiting for
+                     the pool, DNS, connect, TLS, headers, redirects, body). A tuple: requests' own (connect, read). Default
+                     None: no limit.
+    deadline_header: a header, such as `"X-Request-Timeout-Ms"`, that tells the server the milliseconds left of the nearest
+                     deadline. Default None: none is sent.
+
+    A surrounding `deadline()` bounds every call, whatever its timeout; cancelling `current_token` ends it. A response that
+    comes too late is an error.
+
+    Raises `TotalTimeoutError` when its own total is spent (0 or less: before anything is sent), `DeadlineExceededError`
+    with `scope="ambient"` when the surrounding deadline is, `StreamCancelledError`; for all else what requests raises.
+
+    Limits
+        Hooks and auth run in the worker, in a copy of the caller's context. Name resolution and the wait for a slot of a
+        blocking pool cannot be cut: the caller is free in time, the thread is left behind and counted. So it is with
+        an adapter that is not `streamguard.Adapter`, until the headers are here. Sharing one between threads is as safe as
+        requests makes it.
+    """
+
+    __attrs__ = [*requests.Session.__attrs__, "timeout", "deadline_header"]  # noqa: RUF012 - as requests has it
+
+    timeout: Timeout = None
+    deadline_header: str | None = None
+
+    def __init__(self, timeout: Timeout = None, *, deadline_header: str | None = None) -> None:
+        _total_of(timeout)
+        super().__init__()
+        self.timeout = timeout
+        self.deadline_header = deadline_header
+        for prefix in ("https://", "http://"):
+            self.mount(prefix, Adapter())
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**dict(super().__getstate__()), "stream": bool(self.stream)}  # type: ignore[call-overload]
+
+    @property  # type: ignore[override]
+    def stream(self) -> "_StreamCall":
+        """Call it as `guarded_stream()`, with this Session: `session.stream("POST", url, json=..., idle=30, total=300)`.
+
+        requests keeps a flag of the same name: this is that flag, too, 0 or 1, and can be set.
+        """
+        call = _StreamCall(self.__dict__.get("_streams_by_default", False))
+        call.session = self
+        return call
+
+    @stream.setter
+    def stream(self, by_default: object) -> None:
+        self.__dict__["_streams_by_default"] = bool(by_default)
+
+    def request(  # type: ignore[override]
+        self, method: str, url: str | bytes, *args: Any, timeout: Timeout | NotGiven = NOT_GIVEN, **options: Any
+    ) -> requests.Response:
+        """Make a request, with requests' arguments; return its response, whose body is here.
+
+        timeout: seconds for the whole call, or requests' own tuple, or None: no limit. Default: the Session's.
+
+        Raises UsageError for `stream=True` under a total or a surrounding deadline: nothing bounds a body read later.
+        """
+        options = {"timeout": timeout, **dict(zip(_POSITIONAL, args, strict=False)), **options}
+        return self._make(_Call(method, url), functools.partial(super().request, method, url), options)
+
+    def send(self, request: requests.PreparedRequest, **options: Any) -> requests.Response:
+        """Send a prepared request; bounded as `request()` is."""
+        if _sending.get() is self:
+            return self._send(request, options)
+        return self._make(_Call(request.method, request.url), functools.partial(self._send_as_own, request), options)
+
+    def get_json(self, url: str, *, method: str = "GET", **options: Any) -> Any:
+        """Return the parsed JSON body that *url* answers with; *options* are those of `request()`.
+
+        Raises `HTTPStatusError` for a status of 400 or above, `InvalidJSONError` for a body that is no JSON, and what
+        `request()` raises.
+        """
+        response = self.request(method, url, **options)
+        if response.status_code >= 400:
+            raise status_error(response, response.content[:_ERROR_BODY_BYTES])
+        try:
+            return response.json()
+        except (ValueError, RecursionError) as exc:
+            raise _invalid_json(response) from exc
+
+    def _make(self, call: "_Call", send: Callable[..., requests.Response], options: dict[str, Any]) -> requests.Response:
+        """Run *send* with *options*: in a worker if anything bounds the call, else right here."""
+        streams = bool(self.stream if options.get("stream") is None else options["stream"])
+        if isinstance(timeout := options.get("timeout", NOT_GIVEN), NotGiven):
+            timeout, call.source = self.timeout, "the Session's default"
+        elsewhere = streams and _guard_of_call() is not None
+        call.limit_to(timeout)
+        options = {**options, "stream": streams, "timeout": call.timeout_of_requests(timeout)}
+        if call.until is not None and streams and not elsewhere:
+            raise UsageError(_STREAMS_UNBOUNDED)
+        token = current_token.get()
+        if streams or (call.until is None and token is None):
+            return _as_own(self, functools.partial(send, **options))
+        work = functools.partial(_work, self, functools.partial(send, **options), call)
+        return run_until(work, call.until, token, expired=call.expired, name=call.name, reuse=True)
+
+    def _send_as_own(self, request: requests.PreparedRequest, **options: Any) -> requests.Response:
+        return self._send(request, options)
+
+    def _send(self, request: requests.PreparedRequest, options: dict[str, Any]) -> requests.Response:
+        """Send one request (a hop, if it is redirected), in the thread where the call is made."""
+        until = current_deadline()
+        if self.deadline_header is not None and until is not None:
+            request = request.copy()
+            request.headers[self.deadline_header] = str(max(1, int(until.remaining() * 1000)))
+        guard = _guard_of_call()
+        if guard is None or isinstance(self.get_adapter(request.url or ""), Adapter):
+            return super().send(request, **options)
+        response = super().send(request, **{**options, "stream": True})
+        attach_response(guard, response)
+        if not options.get("stream"):
+            _ = response.content
+        return response
+
+
+class _StreamCall(int):
+    """requests' flag `stream` of a Session, and its method of that name."""
+
+    session: requests.Session
+
+    if TYPE_CHECKING:
+        __call__ = staticmethod(guarded_stream)
+    else:
+
+        def __call__(self, method: str, url: str, **options: Any) -> Any:
+            return guarded_stream(method, url, session=self.session, **options)
+
+
+class _Call:
+    """One call: what bounds it, how far it has come, and what is said if it comes too late."""
+
+    __slots__ = ("begun", "host", "limit", "method", "phase", "scope", "source", "until")
+
+    def __init__(self, method: object, url: object) -> None:
+        self.method = str(method).upper()
+        self.host = _host_of(url)
+        self.source = "argument"
+        self.begun = monotonic()
+        self.limit: float | None = None
+        self.until: Deadline | None = None
+        self.scope = "total"
+        self.phase = "new"
+
+    @property
+    def name(self) -> str:
+        """What messages call it."""
+        return f"{self.method} {self.host}".rstrip()
+
+    def limit_to(self, timeout: Any) -> None:
+        """Note the nearest deadline: that of *timeout*, if it is a total, or the surrounding one."""
+        self.limit = _total_of(timeout)
+        own = None if self.limit is None else Deadline(self.begun + self.limit)
+        self.until = min((d for d in (own, current_deadline()) if d is not None), default=None)
+        self.scope = "total" if self.until is own else "ambient"
+
+    def timeout_of_requests(self, timeout: Any) -> Any:
+        """Return what requests is told: a total, too, for that ends a thread which no cut can reach."""
+        if timeout is not None and not _is_total(timeout):
+            return timeout
+        if self.until is None:
+            return None
+        return longest_wait(self.limit if self.scope == "total" else self.until.remaining())
+
+    def enter(self, phase: str) -> None:
+        """Note a phase of the connection."""
+        self.phase = "body" if phase == "headers" else phase
+
+    def expired(self, overran: bool) -> DeadlineExceededError:
+        """Return the error for a call that is late; *overran*: its thread could not be stopped."""
+        own = self.scope == "total"
+        elapsed = monotonic() - self.begun
+        whose = f"timeout={self.limit:g} ({self.source})" if own else "the surrounding deadline()"
+        if self.until is not None and self.until.at <= self.begun:
+            what = f"was not sent: {whose} is already spent"
+        else:
+            what = f"took longer than {whose}: {elapsed:.2f} s, in phase {self.phase}"
+        still = "; its thread could not be stopped and is left behind" if overran else ""
+        return (TotalTimeoutError if own else DeadlineExceededError)(
+            f"{self.name} {what}{still}. {'Raise timeout=' if own else 'Give the deadline() block more time'}.",
+            scope=self.scope,
+            limit=self.limit if own else None,
+            elapsed=elapsed,
+            phase=self.phase,
+            host=self.host,
+            overran=overran,
+        )
+
+
+def _work(session: Session, send: Callable[[], requests.Response], call: _Call) -> requests.Response:
+    """Make *call* in this thread, with its sockets under a guard of its own."""
+    token = current_token.get()
+    assert token is not None
+    guard = SocketGuard(token, call.enter)
+    current_guard.set(guard)
+    _sending.set(session)
+    try:
+        return send()
+    except BaseException as exc:
+        if guard.response is not None:
+            _settle(guard.response, exc)
+        raise
+    finally:
+        guard.release()
+
+
+def _settle(response: requests.Response, exc: BaseException) -> None:
+    """Read what the caller may look at later: a hook's raise_for_status() hands the response on. Else let go of it."""
+    if getattr(exc, "response", None) is response:
+        with contextlib.suppress(Exception):
+            _ = response.content
+    response.close()
+
+
+def _as_own(session: Session, send: Callable[[], T]) -> T:
+    """Run *send* in this thread, as the call that it is."""
+    before = _sending.set(session)
+    try:
+        return send()
+    finally:
+        _sending.reset(before)
+
+
+def _guard_of_call() -> SocketGuard | None:
+    """Return the guard that was made for the call of this context, by us or by a stream."""
+    guard, token = current_guard.get(), current_token.get()
+    return guard if guard is not None and token is not None and guard.serves(token) else None
+
+
+def _is_total(timeout: object) -> bool:
+    return isinstance(timeout, numbers.Real | timedelta)
+
+
+def _total_of(timeout: Any) -> float | None:
+    """Return the seconds of a total; None for None, and for what requests has rules for: a tuple, urllib3's Timeout."""
+    return seconds_of("timeout", timeout) if _is_total(timeout) else None
+
+
+def _host_of(url: object) -> str:
+    """Return host and port: all that messages may say of the URL."""
+    try:
+        return urlsplit(url.decode() if isinstance(url, bytes) else str(url)).netloc.rpartition("@")[2]
+    except ValueError:
+        return ""
+
+
+def _invalid_json(response: requests.Response) -> InvalidJSONError:
+    body = response.content[:_QUOTED_BYTES].decode("utf-8", "replace")
+    kind = response.headers.get("Content-Type")
+    return InvalidJSONError(
+        f"status {response.status_code}, but its body is no JSON: Content-Type {kind!r}; it begins {body[:200]!r}",
+        status_code=response.status_code,
+        content_type=kind,
+        body=body,
+    )

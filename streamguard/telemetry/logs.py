@@ -1,0 +1,87 @@
+"""The default hook: the log. Event first, fields under `extra={"streamguard": {...}}`."""
+
+import logging
+import re
+from dataclasses import fields
+from typing import Any
+
+from .events import (
+    CloserFailed,
+    DispatchFinished,
+    Event,
+    RunFinished,
+    StepFallback,
+    StepFinished,
+    StreamFinished,
+    StreamRetry,
+    StreamStalled,
+    ThreadAbandoned,
+    TurnFinished,
+)
+
+__all__ = ["log_event"]
+
+_UNLOGGED = frozenset({"report", "upstream", "gaps"})
+"""Fields that hold a host, the name of a model (an argument of the caller's), or too much for a line."""
+
+_log = logging.getLogger("streamguard")
+_log.addHandler(logging.NullHandler())
+
+
+def log_event(event: Event) -> None:
+    """Write *event* to the logger `streamguard`.
+
+    INFO: one line for each finished stream, run and dispatch. WARNING: silences, fallbacks, threads left behind. DEBUG:
+    all else. The message begins with what happened; the record's attribute `streamguard` is a dict of the fields,
+    and `event`, the kind (`stream_finished`).
+    """
+    level = _level(event)
+    if _log.isEnabledFor(level):
+        _log.log(level, "%s", _message(event), extra={"streamguard": _fields(event)})
+
+
+def _level(event: Event) -> int:
+    match event:
+        case StreamFinished() | RunFinished() | DispatchFinished():
+            return logging.INFO
+        case StreamStalled() | StepFallback() | ThreadAbandoned() | CloserFailed() | TurnFinished(reason="timeout"):
+            return logging.WARNING
+    return logging.DEBUG
+
+
+def _message(event: Event) -> str:
+    match event:
+        case StreamFinished():
+            return f"stream {event.report.outcome}"
+        case StreamStalled(fired=True):
+            return f"stream silent for its whole limit in phase {event.phase}"
+        case StreamStalled():
+            return f"stream silent for half of its limit in phase {event.phase}"
+        case StreamRetry():
+            return f"stream retry after {event.error_type} in phase {event.phase}"
+        case RunFinished():
+            return f"run {event.run} {event.status or event.error_type}"
+        case StepFallback():
+            return f"step {event.step} fallback after {event.reason}"
+        case StepFinished():
+            return f"step {event.step} {event.status}"
+        case TurnFinished():
+            return f"turn {event.member} {event.status}"
+        case DispatchFinished():
+            return f"dispatch {event.status}"
+        case ThreadAbandoned():
+            return f"thread left behind: {event.kind}"
+        case CloserFailed():
+            return "a closer failed"
+    return _words(event)
+
+
+def _words(event: Event) -> str:
+    """Return the kind of *event* in words: "step budget reduced"."""
+    return re.sub("(?!^)([A-Z])", r" \1", type(event).__name__).lower()
+
+
+def _fields(event: Event) -> dict[str, Any]:
+    told = {field.name: getattr(event, field.name) for field in fields(event) if field.name not in _UNLOGGED}
+    report = event.report.to_log() if isinstance(event, StreamFinished) else {}
+    return {"event": _words(event).replace(" ", "_"), **told, **report}

@@ -1,0 +1,59 @@
+"""The two services that `examples/agent.py` asks: a profile that is nice to have, and a policy that decides."""
+
+import json
+
+from ..errors import UsageError
+from .gateway import Gateway
+from .records import Request
+from .response import Plan, make_plan
+from .script import parse_script
+
+__all__ = ["AgentAPI"]
+
+_HTML = "<!doctype html><title>Maintenance</title><p>Please come back later."
+
+
+class AgentAPI(Gateway):
+    """A real local API: `GET /profile/ID` answers with a name, `GET /policy` with `{"allowed": true}`.
+
+    profile_ms, policy_ms: milliseconds until each of them answers. Default 50.
+    policy_status: the HTTP status of the policy. Default 200.
+    allowed:       what the policy says. Default True.
+    garbage:       the policy answers 200 with a page of HTML. Default False.
+    host, port:    where to listen. Default: loopback, and a free port.
+
+    All else is as in `Gateway`: use it in a `with` block, ask it what it saw. Any other path is a 404.
+
+    Raises UsageError for what no service can do.
+    """
+
+    def __init__(
+        self,
+        *,
+        profile_ms: float = 50,
+        policy_ms: float = 50,
+        policy_status: int = 200,
+        allowed: bool = True,
+        garbage: bool = False,
+        host: str = "127.0.0.1",
+        port: int = 0,
+    ) -> None:
+        super().__init__("headers 404", framing="length", host=host, port=port)
+        policy = _HTML if garbage else json.dumps({"allowed": allowed})
+        self._profile = _plan("profile_ms", profile_ms, 200, json.dumps({"name": "Ada", "tone": "formal"}))
+        self._policy = _plan("policy_ms", policy_ms, policy_status, policy)
+
+    def _plan_for(self, request: Request, number: int) -> Plan:
+        path = request.target.partition("?")[0]
+        if request.method == "GET" and path.startswith("/profile/"):
+            return self._profile
+        if request.method == "GET" and path == "/policy":
+            return self._policy
+        return super()._plan_for(request, number)
+
+
+def _plan(option: str, milliseconds: float, status: int, body: str) -> Plan:
+    if not 0 <= milliseconds < float("inf"):
+        raise UsageError(f"{option}={milliseconds!r} is no number of milliseconds, 0 or more")
+    script = [f"wait {milliseconds / 1000:.3f}", f"headers {status}", f"body {body}"]
+    return make_plan(parse_script(script), framing="length", encoding=None, length=None)

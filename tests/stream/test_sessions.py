@@ -1,0 +1,115 @@
+"""A caller's own session: left as it was, its connections used again where that is right."""
+
+import threading
+from typing import Any
+
+import pytest
+import requests
+
+import streamguard
+from streamguard import (
+    guarded_stream,
+)
+
+from .shapes import Factory, ask, consume
+
+GOOD = "chat a\nchat b\ndone"
+OPEN = "chat a\nstall"
+
+
+def own_session(adapter: bool) -> requests.Session:
+    """Return a session of the caller's, with `streamguard.Adapter` or as it is."""
+    session = requests.Session()
+    if adapter:
+        session.mount("http://", streamguard.Adapter())
+    return session
+
+
+def looks(session: requests.Session) -> tuple[object, ...]:
+    """Return what the caller can see of a session."""
+    adapters = {prefix: id(adapter) for prefix, adapter in session.adapters.items()}
+    plain = (session.verify, session.cert, session.trust_env, session.max_redirects, session.stream)
+    return dict(session.headers), adapters, session.cookies.get_dict(), dict(session.proxies), session.auth, plain
+
+
+@pytest.mark.parametrize("adapter", [True, False], ids=["adapter", "plain"])
+@pytest.mark.parametrize("script", [GOOD, OPEN, "chat a", "headers 500", "chat a\nwait 0.05\nreset", "headers\nstall"])
+def test_the_callers_session_stays_as_it_was(streamguard_gateway: Factory, script: str, adapter: bool) -> None:
+    """However the stream ends, the session's headers, adapters, cookies and settings are unchanged, and it works on."""
+    gateway = streamguard_gateway(script, GOOD)
+    with own_session(adapter) as session:
+        session.cookies.set("mine", "1")
+        before = looks(session)
+        ask(gateway, session=session, first=0.2, idle=0.2)
+        assert looks(session) == before
+        with session.get(gateway.url, timeout=5) as response:
+            assert response.text.endswith("data: [DONE]\n\n")
+
+
+@pytest.mark.parametrize("adapter", [True, False], ids=["adapter", "plain"])
+@pytest.mark.parametrize("framing", ["chunked", "length"])
+def test_B039_a_session_reuses_its_connection(streamguard_gateway: Factory, framing: str, adapter: bool) -> None:
+    """Streams that were read to their end leave the session's connection for the next; so do plain calls between."""
+    gateway = streamguard_gateway(GOOD, framing=framing)
+    with own_session(adapter) as session:
+        for _ in range(3):
+            assert ask(gateway, session=session).texts == ["a", "b"]
+            assert session.get(gateway.url, timeout=5).status_code == 200
+    assert (gateway.connections, len(gateway.requests)) == (1, 6)
+
+
+@pytest.mark.parametrize("adapter", [True, False], ids=["adapter", "plain"])
+@pytest.mark.parametrize("leave", ["break", "close", "cancel", "timeout"])
+def test_B039_a_connection_left_in_the_middle_is_not_reused(
+    streamguard_gateway: Factory, leave: str, adapter: bool
+) -> None:
+    """The next call gets a connection of its own, and nothing of the old stream."""
+    gateway = streamguard_gateway(OPEN, GOOD)
+    with own_session(adapter) as session:
+        with guarded_stream("POST", gateway.url, session=session, idle=0.2 if leave == "timeout" else 30) as stream:
+            next(stream)
+            if leave == "close":
+                stream.close()
+            elif leave == "cancel":
+                stream.cancel()
+            elif leave == "timeout":
+                assert consume(stream).error is not None
+        gateway.wait_left(1)
+        assert ask(gateway, session=session).texts == ["a", "b"]
+    assert gateway.connections == 2
+
+
+def test_without_a_session_each_call_has_its_connection(streamguard_gateway: Factory) -> None:
+    """Calls without `session=` share nothing."""
+    gateway = streamguard_gateway(GOOD)
+    ask(gateway)
+    ask(gateway)
+    assert gateway.connections == 2
+    gateway.wait_connections(2, still_open=0)
+
+
+@pytest.mark.parametrize("adapter", [True, False], ids=["adapter", "plain"])
+def test_a_session_in_many_threads(streamguard_gateway: Factory, adapter: bool) -> None:
+    """Streams side by side on one session do not disturb each other, though one of them is cut."""
+    gateway = streamguard_gateway("loop 20\ntick\nwait 0.01\nendloop\ndone")
+    texts: list[str] = []
+    with own_session(adapter) as session:
+        threads = [
+            threading.Thread(target=lambda: texts.append(guarded_stream("POST", gateway.url, session=session).read()))
+            for _ in range(5)
+        ]
+        cut = guarded_stream("POST", gateway.url, session=session)
+        next(cut)
+        for thread in threads:
+            thread.start()
+        cut.close()
+        for thread in threads:
+            thread.join()
+    assert texts == ["".join(f"{number} " for number in range(1, 21))] * 5
+
+
+@pytest.mark.parametrize("wrong", ["session", 5, requests, requests.Session])
+def test_what_is_no_session(wrong: Any) -> None:
+    """Anything else is refused by its name."""
+    with pytest.raises(TypeError, match="session="):
+        guarded_stream("GET", "http://127.0.0.1:9/", session=wrong)
