@@ -1,7 +1,7 @@
 """CPU per call on a warm connection: `Session.get(timeout=5)` against `requests.Session.get(timeout=5)`, side by side.
 
-The server runs in a process of its own. CPU time of this whole process is counted, all threads; the contenders take turns, so
-that a machine that slows down slows all of them. "a pool's thread" is requests' call handed to a waiting thread of
+The server runs in a process of its own. CPU time of this whole process is counted, all threads; the contenders take turns,
+so that a machine that slows down slows all of them. "a pool's thread" is requests' call handed to a waiting thread of
 `concurrent.futures`: what a bound that also covers name resolution and the wait for a pool has to cost at the least.
 """
 

@@ -1,5 +1,17 @@
 """The stop that `requests` does not have: silence, deadlines and cancellation that really cut a blocked stream."""
 
+from .chain import (
+    Advice,
+    Chain,
+    ChainResult,
+    Results,
+    Settled,
+    Step,
+    StepAdvice,
+    StepContext,
+    StepReport,
+    suggest_limits,
+)
 from .classify import Classification, classify
 from .core import (
     NOT_GIVEN,
@@ -23,6 +35,7 @@ from .errors import (
     InvalidJSONError,
     MalformedChunkError,
     NotEventStreamError,
+    StepFailedError,
     StreamCancelledError,
     StreamguardError,
     StreamInactivityTimeoutError,
@@ -42,7 +55,10 @@ __all__ = [
     "HEARTBEAT",
     "NOT_GIVEN",
     "Adapter",
+    "Advice",
     "CancelToken",
+    "Chain",
+    "ChainResult",
     "Chunk",
     "Classification",
     "Deadline",
@@ -56,7 +72,14 @@ __all__ = [
     "MalformedChunkError",
     "Message",
     "NotEventStreamError",
+    "Results",
     "Session",
+    "Settled",
+    "Step",
+    "StepAdvice",
+    "StepContext",
+    "StepFailedError",
+    "StepReport",
     "StreamCancelledError",
     "StreamInactivityTimeoutError",
     "StreamReport",
@@ -78,4 +101,5 @@ __all__ = [
     "guarded_stream",
     "has_content",
     "shield",
+    "suggest_limits",
 ]

@@ -71,6 +71,7 @@ class Session(requests.Session):
 
     timeout: Timeout = None
     deadline_header: str | None = None
+    _streams_by_default = False
 
     def __init__(self, timeout: Timeout = None, *, deadline_header: str | None = None) -> None:
         _total_of(timeout)
@@ -89,13 +90,13 @@ class Session(requests.Session):
 
         requests keeps a flag of the same name: this is that flag, too, 0 or 1, and can be set.
         """
-        call = _StreamCall(self.__dict__.get("_streams_by_default", False))
+        call = _StreamCall(self._streams_by_default)
         call.session = self
         return call
 
     @stream.setter
     def stream(self, by_default: object) -> None:
-        self.__dict__["_streams_by_default"] = bool(by_default)
+        self._streams_by_default = bool(by_default)
 
     def request(  # type: ignore[override]
         self, method: str, url: str | bytes, *args: Any, timeout: Timeout | NotGiven = NOT_GIVEN, **options: Any
@@ -131,7 +132,7 @@ class Session(requests.Session):
 
     def _make(self, call: "_Call", send: Callable[..., requests.Response], options: dict[str, Any]) -> requests.Response:
         """Run *send* with *options*: in a worker if anything bounds the call, else right here."""
-        streams = bool(self.stream if options.get("stream") is None else options["stream"])
+        streams = bool(self._streams_by_default if options.get("stream") is None else options["stream"])
         if isinstance(timeout := options.get("timeout", NOT_GIVEN), NotGiven):
             timeout, call.source = self.timeout, "the Session's default"
         elsewhere = streams and _guard_of_call() is not None
@@ -189,7 +190,7 @@ class _Call:
         self.begun = monotonic()
         self.limit: float | None = None
         self.until: Deadline | None = None
-        self.scope = "total"
+        self.scope = "ambient"
         self.phase = "new"
 
     @property
@@ -200,9 +201,10 @@ class _Call:
     def limit_to(self, timeout: Any) -> None:
         """Note the nearest deadline: that of *timeout*, if it is a total, or the surrounding one."""
         self.limit = _total_of(timeout)
-        own = None if self.limit is None else Deadline(self.begun + self.limit)
-        self.until = min((d for d in (own, current_deadline()) if d is not None), default=None)
-        self.scope = "total" if self.until is own else "ambient"
+        self.until = current_deadline()
+        at = None if self.limit is None else self.begun + self.limit
+        if at is not None and (self.until is None or at <= self.until.at):
+            self.until, self.scope = Deadline(at), "total"
 
     def timeout_of_requests(self, timeout: Any) -> Any:
         """Return what requests is told: a total, too, for that ends a thread which no cut can reach."""

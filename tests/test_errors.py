@@ -41,13 +41,16 @@ TREE: dict[type[StreamguardError], tuple[type[BaseException], ...]] = {
     TransportTimeoutError: (TransportError, requests.Timeout, TimeoutError),
     StreamInactivityTimeoutError: (TransportTimeoutError,),
     DeadlineExceededError: (StreamguardError, TimeoutError),
+    errors.TotalTimeoutError: (DeadlineExceededError, requests.Timeout),
     StreamCancelledError: (StreamguardError,),
     IncompleteStreamError: (StreamguardError, requests.RequestException),
     EmptyStreamError: (IncompleteStreamError,),
     InStreamError: (StreamguardError, requests.RequestException),
     MalformedChunkError: (StreamguardError, requests.RequestException),
     NotEventStreamError: (StreamguardError, requests.RequestException),
+    errors.InvalidJSONError: (StreamguardError, requests.exceptions.InvalidJSONError),
     HTTPStatusError: (StreamguardError, requests.HTTPError),
+    errors.StepFailedError: (StreamguardError,),
     UsageError: (StreamguardError, ValueError),
 }
 FOREIGN = (

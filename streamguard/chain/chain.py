@@ -2,11 +2,9 @@
 
 import contextvars
 import dataclasses
-import datetime
 import functools
 import graphlib
 import logging
-import uuid
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any, TypeVar, Unpack, overload
@@ -153,14 +151,12 @@ class Chain:
             result is dropped, its thread goes on until it ends by itself.
         """
         steps = dict(self._steps)
-        order = self._order_of(steps)
+        ledger, source = Ledger(self.name), SessionSource(self._session)
         until, begun = self._until(), monotonic()
         given = None if until is None else until.remaining()
-        started_at, run_id = datetime.datetime.now(datetime.UTC), uuid.uuid4().hex[:12]
-        ledger, source = Ledger({"name": self.name, "id": run_id}), SessionSource(self._session)
-        run = Run(
+        work = Run(
             steps=steps,
-            order=order,
+            order=self._order(steps),
             inputs=MappingProxyType(inputs),
             until=until,
             parent=cancel if cancel is not None else current_token.get(),
@@ -169,23 +165,13 @@ class Chain:
             ledger=ledger,
         )
         try:
-            contextvars.copy_context().run(run.go)
+            contextvars.copy_context().run(work.go)
         except BaseException as exc:
-            _log.info("chain run raised", extra={"streamguard": _raised(self.name, run_id, monotonic() - begun, exc)})
+            _log.info("chain run raised", extra={"streamguard": ledger.to_log(error_type=type(exc).__name__)})
             raise
         finally:
             source.close()
-        result = ChainResult(
-            name=self.name,
-            id=run_id,
-            status=run_status(ledger.reports.values()),
-            steps={name: ledger.reports[name] for name in steps},
-            deadline=given,
-            elapsed=monotonic() - begun,
-            started_at=started_at,
-            values=ledger.values,
-        )
-        return self._conclude(result)
+        return self._conclude(ledger, deadline=given, elapsed=monotonic() - begun)
 
     def advice(
         self,
@@ -228,12 +214,13 @@ class Chain:
             raise UsageError(f"{self.name!r} has a step {step.name!r} already; give this one another name=")
         return step
 
-    def _order_of(self, steps: Mapping[str, Step[Any]]) -> "graphlib.TopologicalSorter[str]":
+    def _order(self, steps: Mapping[str, Step[Any]]) -> "graphlib.TopologicalSorter[str]":
         if not steps:
             raise UsageError(f"{self.name!r} has no steps: declare some with @chain.step(...)")
-        unknown = {need: step.name for step in steps.values() for need in step.needs if need not in steps}
-        for need, name in unknown.items():
-            raise UsageError(f"step {name!r} needs {need!r}, which {self.name!r} does not have")
+        for step in steps.values():
+            for need in step.needs:
+                if need not in steps:
+                    raise UsageError(f"step {step.name!r} needs {need!r}, which {self.name!r} does not have")
         order = graphlib.TopologicalSorter({name: step.needs for name, step in steps.items()})
         try:
             order.prepare()
@@ -245,7 +232,17 @@ class Chain:
         own = None if self.deadline is None else Deadline.after(self.deadline)
         return min((d for d in (own, current_deadline()) if d is not None), default=None)
 
-    def _conclude(self, result: ChainResult) -> ChainResult:
+    def _conclude(self, ledger: Ledger, *, deadline: float | None, elapsed: float) -> ChainResult:
+        result = ChainResult(
+            name=self.name,
+            id=ledger.id,
+            status=run_status(ledger.reports.values()),
+            steps={name: ledger.reports[name] for name in self._steps if name in ledger.reports},
+            deadline=deadline,
+            elapsed=elapsed,
+            started_at=ledger.started_at,
+            values=ledger.values,
+        )
         self._samples.note(result.steps.values())
         _log.info("chain run %s", result.status, extra={"streamguard": result.to_log()})
         result = message_of(result, self._messages)
@@ -267,7 +264,3 @@ def _check(*, name: object, max_parallel: object, messages: Messages, session: o
     unknown = messages.keys() - RUN_STATUSES.keys()
     if unknown:
         raise UsageError(f"messages= has no status {min(unknown)!r}; there are {', '.join(RUN_STATUSES)}")
-
-
-def _raised(name: str, run_id: str, elapsed: float, exc: BaseException) -> dict[str, Any]:
-    return {"name": name, "id": run_id, "status": None, "elapsed": elapsed, "error_type": type(exc).__name__}

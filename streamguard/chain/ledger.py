@@ -1,7 +1,9 @@
 """The book of one run: what each step came to, which fallbacks stood in, and whether the run has to stop."""
 
 import dataclasses
+import datetime
 import logging
+import uuid
 from typing import Any, Final, Literal
 
 from .report import StepReport
@@ -21,12 +23,14 @@ _log = logging.getLogger("streamguard")
 class Ledger:
     """Take each step's ending once; know the values, and the first reason to stop."""
 
-    def __init__(self, run: dict[str, str]) -> None:
+    def __init__(self, chain: str) -> None:
+        self.id = uuid.uuid4().hex[:12]
+        self.started_at = datetime.datetime.now(datetime.UTC)
         self.reports: dict[str, StepReport] = {}
         self.values: dict[str, Any] = {}
         self.stopped: Stop | None = None
         """Why no further step may start; the first reason stays."""
-        self._run = run
+        self._chain = chain
 
     def succeed(self, step: Step[Any], value: Any, *, reason: str | None = None, **facts: Any) -> None:
         """Enter a step that has a value of its own."""
@@ -48,6 +52,10 @@ class Ledger:
         """Let no further step start. Only the first reason counts."""
         self.stopped = self.stopped or reason
 
+    def to_log(self, **fields: Any) -> dict[str, Any]:
+        """Return *fields* with the name and the id of the run."""
+        return {"name": self._chain, "id": self.id, **fields}
+
     def _fall_back(self, step: Step[Any], report: StepReport) -> StepReport:
         try:
             self.values[step.name] = step.fall_back(report)
@@ -64,7 +72,7 @@ class Ledger:
         _log.debug("chain step %s: %s", report.status, report.name, extra=self._extra(report))
 
     def _extra(self, report: StepReport) -> dict[str, Any]:
-        return {"streamguard": {**self._run, "step": report.to_log()}}
+        return {"streamguard": self.to_log(step=report.to_log())}
 
 
 def _report(step: Step[Any], status: StepStatus, reason: str | None, **facts: Any) -> StepReport:

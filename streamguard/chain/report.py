@@ -164,7 +164,8 @@ class ChainResult:
         )
 
 
-Messages = Mapping[RunStatus, "str | Callable[[ChainResult], str]"]
+Messages = Mapping[str, "str | Callable[[ChainResult], str]"]
+"""What to say, by run status."""
 
 
 def message_of(result: ChainResult, messages: Messages) -> ChainResult:

@@ -23,7 +23,7 @@ from .context import Results, SessionSource, StepContext
 from .faults import Fault
 from .ledger import Ledger, Stop
 from .running import Running, Unsettled, alarm, budget_facts
-from .status import Budget, latest_start, plan_budget
+from .status import Budget, plan_budget
 from .step import Settled, Step
 
 __all__ = ["Run"]
@@ -59,6 +59,8 @@ class Run:
         self._events: queue.SimpleQueue[tuple[Running, Ended] | None] = queue.SimpleQueue()
         self._positions = {name: position for position, name in enumerate(steps)}
         self._ready: list[str] = []
+        self._waiting: set[str] = set()
+        """Those that are ready, and wait for a slot: they are judged again when there is one."""
         self._running: list[Running] = []
         self._stuck: list[Pump[None]] = []
         self._bug: BaseException | None = None
@@ -106,9 +108,13 @@ class Run:
         return False
 
     def _begin(self, step: Step[Any]) -> bool:
+        has_slot = self._has_slot(step)
+        if step.name in self._waiting and not has_slot and self._ledger.stopped is None:
+            return False
         budget = self._budget(step, reserve=step.reserve, min_budget=step.min_budget)
         obstacle = self._obstacle(step, budget)
-        if obstacle is None and not self._has_slot(step):
+        if obstacle is None and not has_slot:
+            self._waiting.add(step.name)
             return False
         self._ready.remove(step.name)
         if obstacle is not None:
@@ -187,10 +193,7 @@ class Run:
                 yield event
 
     def _seconds_to_wait(self) -> float | None:
-        at = None if self._until is None else self._until.at
-        waiting = (self._steps[name] for name in self._ready)
-        instants = [latest_start(at, reserve=step.reserve, min_budget=step.min_budget) for step in waiting]
-        instants += [running.next_instant for running in self._running]
+        instants = (running.next_instant for running in self._running)
         due = min((instant for instant in instants if instant is not None), default=None)
         return longest_wait(None if due is None else due - monotonic())
 

@@ -16,7 +16,6 @@ __all__ = [
     "Limiter",
     "RunStatus",
     "StepStatus",
-    "latest_start",
     "plan_budget",
     "run_status",
 ]
@@ -133,8 +132,3 @@ def plan_budget(limit: float | None, remaining: float | None, *, reserve: float 
     if limit is not None and limit <= left:
         return Budget(limit, "step_limit")
     return Budget(left, "deadline_exhausted")
-
-
-def latest_start(deadline_at: float | None, *, reserve: float = 0.0, min_budget: float = 0.0) -> float | None:
-    """Return the instant from which on a step that still waits for a slot cannot start any more."""
-    return None if deadline_at is None else deadline_at - reserve - min_budget

@@ -12,6 +12,10 @@ class Exit(IntEnum):
     FAILED = 1
     USAGE = 2
     TIMEOUT = 124
+    SUPERVISOR = 125
+    """`run` itself failed, or was used wrongly."""
+    NOT_EXECUTABLE = 126
+    NOT_FOUND = 127
     INTERRUPTED = 130
     """Ctrl-C: 128 + SIGINT."""
     PIPE = 141

@@ -124,6 +124,8 @@ def _count_while(is_running: Callable[[], bool], kind: str) -> None:
 
 def _within(token: CancelToken, until: Deadline | None, fn: Callable[[], T]) -> T:
     current_token.set(token)
+    if until is None:
+        return fn()
     with deadline(until):
         return fn()
 

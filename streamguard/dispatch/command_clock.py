@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from .events import Event, Kind
 from .output_timeout import Activity, Diagnosis, Fire, OutputTimeout
 
-__all__ = ["FINISHED", "CommandClock", "Limits", "LimitFired"]
+__all__ = ["FINISHED", "CommandClock", "LimitFired", "Limits"]
 
 FINISHED = "finished"
 """The reason to stop a program that has said its result, and lingers."""
@@ -63,6 +63,15 @@ class CommandClock:
     def finished(self) -> bool:
         """Whether the program has said its result."""
         return self._finished_at is not None
+
+    @property
+    def tools(self) -> tuple[str, ...]:
+        """Names of the tool calls in flight."""
+        return self._output.tools
+
+    def deferred(self, now: float) -> float:
+        """Return for how many seconds burning CPU has put *idle* off, in all."""
+        return self._output.deferred(now)
 
     def observe(self, now: float, event: Event, *, counts: bool) -> None:
         """Note an event. *counts* says that it is heard as output, whatever its kind."""

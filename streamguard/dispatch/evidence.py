@@ -2,15 +2,15 @@
 
 import contextlib
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import psutil
 
-from .liveness import family
+from .liveness import ActivityProbe, family
 
-__all__ = ["Evidence", "ProcessInfo", "SocketInfo", "take_evidence"]
+__all__ = ["Evidence", "EvidenceProbe", "ProcessInfo", "SocketInfo", "take_evidence"]
 
 _MOST = 100
 
@@ -57,6 +57,18 @@ class Evidence:
         """Return plain data, for JSON."""
         lists = {name: [asdict(item) for item in getattr(self, name)] for name in ("processes", "sockets")}
         return {"stdout": self.stdout, "stderr": self.stderr, "tools": [*self.tools], **lists}
+
+
+class EvidenceProbe(ActivityProbe):
+    """A probe that can also show what is to be seen of the process. *take* returns that."""
+
+    def __init__(self, pid: int, take: Callable[[], Evidence]) -> None:
+        super().__init__(pid)
+        self._take = take
+
+    def evidence(self) -> Evidence:
+        """Look now: before the kill."""
+        return self._take()
 
 
 def take_evidence(pid: int, *, stdout: str = "", stderr: str = "", tools: tuple[str, ...] = ()) -> Evidence:

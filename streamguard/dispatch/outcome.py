@@ -1,6 +1,6 @@
 """What a turn's end amounts to, for everyone who asks. Pure.
 
-A turn has one `Ending`. The response, the turn's record, the queue and the routing signal are each a function of it, so
+A turn has one `TurnEnd`. The response, the turn's record, the queue and the routing signal are each a function of it, so
 that one hang is never *failed* here, *completed* there and *cancelled* in the queue.
 """
 
@@ -19,7 +19,7 @@ __all__ = [
     "PROCESS_RESTART",
     "TIMEOUT",
     "USER_CANCEL",
-    "Ending",
+    "TurnEnd",
     "ExecutionStatus",
     "ResponseStatus",
     "Tally",
@@ -78,7 +78,7 @@ class ExecutionStatus(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Ending:
+class TurnEnd:
     """How a turn ended: what won its first-wins cell (T5). At most one of `done`, `stop` and `failed` holds."""
 
     done: bool = False
@@ -100,7 +100,7 @@ class Verdict:
     reason: str
 
 
-def response_verdict(ending: Ending, *, commit_refused: bool = False) -> Verdict:
+def response_verdict(ending: TurnEnd, *, commit_refused: bool = False) -> Verdict:
     """Return what the response says (R15).
 
     One row is stricter than the design it comes from: a run that just ended, without `done`, stop or error, is
@@ -120,7 +120,7 @@ def response_verdict(ending: Ending, *, commit_refused: bool = False) -> Verdict
     return Verdict(ResponseStatus.COMPLETED, ResponseStatus.COMPLETED)
 
 
-def turn_verdict(ending: Ending) -> Verdict:
+def turn_verdict(ending: TurnEnd) -> Verdict:
     """Return what the turn's record says (R17)."""
     if ending.done and not ending.failed and ending.stop is None:
         return Verdict(TurnStatus.SUCCEEDED, TurnStatus.SUCCEEDED)
@@ -151,11 +151,10 @@ class Tally:
     error: str | None = None
     """The first error: a later one does not replace it."""
 
-    def count(self, member: str, *, error: str | None, stop: str | None) -> None:
-        """Note a `done` of *member*. A later failure takes back a success; nothing takes back a failure."""
-        status = member_status(error=error, stop=stop)
+    def count(self, member: str, status: ExecutionStatus, reason: str) -> None:
+        """Note what a turn of *member* came to. A later failure takes back a success; nothing takes back a failure."""
         if status is ExecutionStatus.FAILED and self.error is None:
-            self.error = error or stop
+            self.error = reason
         if self.members.get(member) is not ExecutionStatus.FAILED:
             self.members[member] = status
 

@@ -44,9 +44,9 @@ class Diagnosis:
     cpu_rate: float | None = None
     """Processors that the member's processes kept busy at the end; None if it was not measured."""
     deferrals: int = 0
-    """How often burning CPU put the firing off."""
+    """How often burning CPU has put the firing off since the last output."""
     deferred: float = 0.0
-    """For how long in all."""
+    """For how long."""
     first_output_at: float | None = None
     last_output_at: float | None = None
     last_output_kind: Kind | None = None
@@ -134,6 +134,7 @@ class OutputTimeout:
         "_clock",
         "_deferral_since",
         "_deferrals",
+        "_deferred_before",
         "_deferred_until",
         "_paused_at",
         "_seen",
@@ -153,6 +154,7 @@ class OutputTimeout:
         self._start = now
         self._paused_at: float | None = None
         self._deferrals = 0
+        self._deferred_before = 0.0
         self._deferral_since: float | None = None
         self._deferred_until: float | None = None
         self._seen = _Seen()
@@ -180,7 +182,9 @@ class OutputTimeout:
         if self._armed:
             self._seen.output(now, kind)
             self._clock.observe(now)
+            self._deferred_before = self.deferred(now)
             self._deferral_since = self._deferred_until = None
+            self._deferrals = 0
 
     def pause(self, now: float) -> None:
         """Stop the clock at *now*: the member is held back by us, and its silence is not its own (T1). Idempotent."""
@@ -213,12 +217,21 @@ class OutputTimeout:
         if activity is Activity.BUSY and silence < self._cap:
             return self._defer(now, min(self.timeout, self._cap - silence))
         diagnosis = self.diagnosis(now, activity, cpu_rate)
+        self._deferred_before, self._deferral_since = self.deferred(now), None
         self.close()
         return Fire(diagnosis)
 
+    @property
+    def tools(self) -> tuple[str, ...]:
+        """Names of the tool calls that have no result yet."""
+        return tuple(self._tools.values())
+
+    def deferred(self, now: float) -> float:
+        """Return for how many seconds burning CPU has put the firing off, in all."""
+        return self._deferred_before + self._deferral(now)
+
     def diagnosis(self, now: float, activity: Activity, cpu_rate: float | None = None) -> Diagnosis:
         """Return what is known at *now*."""
-        deferred = 0.0 if self._deferral_since is None else now - self._deferral_since
         return Diagnosis(
             timeout=self._limit,
             silence=self._clock.silence(now),
@@ -226,8 +239,8 @@ class OutputTimeout:
             activity=activity,
             cpu_rate=cpu_rate,
             deferrals=self._deferrals,
-            deferred=deferred,
-            tools=tuple(self._tools.values()),
+            deferred=self._deferral(now),
+            tools=self.tools,
             **asdict(self._seen),
         )
 
@@ -246,6 +259,9 @@ class OutputTimeout:
     @property
     def _lead(self) -> float:
         return min(_SAMPLE_LEAD, self.timeout / 2)
+
+    def _deferral(self, now: float) -> float:
+        return 0.0 if self._deferral_since is None else now - self._deferral_since
 
     def _to_next_look(self, left: float) -> float:
         return left - self._lead if left > self._lead else left

@@ -8,12 +8,12 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from ..core.clock import longest_wait
 from .spawn import Child
 
 __all__ = ["Bell", "Pipes"]
 
 _READ = 65536
+_LONGEST_WAIT = 3600.0
 
 
 class Bell:
@@ -77,9 +77,9 @@ class Pipes:
         """Whether the program's exit ends a `wait()`; else one has to look."""
         return self._exit is not None
 
-    def wait(self, seconds: float | None) -> None:
-        """Wait at most *seconds* (None: without end) until something happens, and take it."""
-        for key, _ in self._selector.select(longest_wait(seconds)):
+    def wait(self, seconds: float) -> None:
+        """Wait at most *seconds*, and never more than an hour, until something happens, and take it."""
+        for key, _ in self._selector.select(min(max(seconds, 0.0), _LONGEST_WAIT)):
             key.data()
 
     def pause(self) -> None:

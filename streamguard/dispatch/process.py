@@ -188,8 +188,8 @@ class Process(Generic[T]):
         elif due is not None:
             self._due = now + due
         if self.token.cancelled:
-            self._ending.stop(now, before)
             self._watch.stopped(now, self.token.reason)
+            self._ending.stop(now, before)
 
     def _wait(self, now: float, pipes: Pipes) -> float:
         running = not (self._ending.stopped or self._ending.exited)

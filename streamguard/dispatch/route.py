@@ -9,7 +9,7 @@ from ..core.pump import Feed
 from .events import Event
 
 if TYPE_CHECKING:
-    from .results import DispatchOutcome
+    from .summary import DispatchOutcome
 
 __all__ = ["Channel", "Inlet", "MemberEvent", "size_of"]
 

@@ -9,8 +9,9 @@ from datetime import timedelta
 
 from ..core.limits import Limit, NotGiven, seconds_of
 from ..errors import UsageError
+from .execution import Limits
 
-__all__ = ["VARIABLE", "limit_of", "output_timeout_of"]
+__all__ = ["VARIABLE", "limits_of"]
 
 VARIABLE = "CLI_TIMEOUT_MS"
 """The environment variable that holds the output timeout, in milliseconds."""
@@ -19,7 +20,18 @@ _LONGEST = timedelta(days=30).total_seconds()
 _log = logging.getLogger("streamguard")
 
 
-def output_timeout_of(given: Limit | NotGiven, environ: Mapping[str, str] = os.environ) -> float:
+def limits_of(
+    output_timeout: Limit | NotGiven, tool_timeout: Limit, first: Limit, environ: Mapping[str, str] = os.environ
+) -> Limits:
+    """Return the limits of a dispatch. Raises TypeError or UsageError for a value that can be none, naming it."""
+    return Limits(
+        output_timeout=_output_timeout(output_timeout, environ),
+        tool_timeout=_limit("tool_timeout", tool_timeout),
+        first=_limit("first", first),
+    )
+
+
+def _output_timeout(given: Limit | NotGiven, environ: Mapping[str, str]) -> float:
     """Return the output timeout in seconds; 0 never fires.
 
     given: the caller's argument, in seconds; 0 and None are never. Where it is not given, `CLI_TIMEOUT_MS` holds
@@ -28,13 +40,13 @@ def output_timeout_of(given: Limit | NotGiven, environ: Mapping[str, str] = os.e
 
     That nothing will ever fire is said in one INFO line. Raises TypeError or UsageError for an argument that can be none.
     """
-    seconds = _from_environment(environ) if isinstance(given, NotGiven) else limit_of("output_timeout", given) or 0.0
+    seconds = _from_environment(environ) if isinstance(given, NotGiven) else _limit("output_timeout", given) or 0.0
     if seconds == 0:
         _log.info("no output timeout: a member that hangs is not stopped (set output_timeout=, or %s)", VARIABLE)
     return seconds
 
 
-def limit_of(name: str, value: Limit) -> float | None:
+def _limit(name: str, value: Limit) -> float | None:
     """Return the limit *name* in seconds; None and 0 are off. Raises TypeError or UsageError, naming it."""
     seconds = seconds_of(name, value)
     if seconds is None or seconds == 0:
@@ -54,7 +66,7 @@ def _from_environment(environ: Mapping[str, str]) -> float:
         seconds = -1.0
     if not 0 <= seconds <= _LONGEST:  # NaN compares with nothing
         warnings.warn(
-            f"{VARIABLE}={text!r} is ignored: it takes milliseconds, from 0 (never) to 30 days", UserWarning, stacklevel=4
+            f"{VARIABLE}={text!r} is ignored: it takes milliseconds, from 0 (never) to 30 days", UserWarning, stacklevel=6
         )
         return 0.0
     return seconds

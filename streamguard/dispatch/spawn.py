@@ -18,7 +18,7 @@ import psutil
 
 from ..errors import StreamguardError, UsageError
 
-__all__ = ["Child", "CommandStartError", "Spec", "signal_group", "start_child"]
+__all__ = ["Child", "CommandStartError", "Spec", "check_argv", "signal_group", "start_child"]
 
 _TERMINAL_SIZE = (50, 200)
 _REAP_SECONDS = 1.0
@@ -120,7 +120,7 @@ def start_child(spec: Spec) -> Child:
 
     Raises UsageError for an empty or impossible argv, `CommandStartError` if the program cannot be started.
     """
-    _check(spec.argv)
+    check_argv(spec.argv)
     master, slave = _terminal() if spec.pty else (None, None)
     try:
         popen = subprocess.Popen(
@@ -145,6 +145,16 @@ def start_child(spec: Spec) -> Child:
     return Child(popen, popen.stdout.fileno() if popen.stdout else -1, terminal=False)
 
 
+def check_argv(argv: Sequence[str]) -> None:
+    """Raise UsageError if no program can be started with *argv*."""
+    if os.name != "posix":  # pragma: no cover - Windows
+        raise UsageError("commands can be supervised on POSIX systems only: elsewhere there are no process groups")
+    if not argv or not argv[0]:
+        raise UsageError("argv= is empty, or its first word is: it takes the program and its arguments")
+    if any("\0" in word for word in argv):
+        raise UsageError("argv= has a null character in an argument, which no program can be given")
+
+
 def signal_group(pid: int, group: int, number: int) -> bool:
     """Send a signal to *group*, or to *pid* alone if that is our own group; return whether someone could get it."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -156,15 +166,6 @@ def signal_group(pid: int, group: int, number: int) -> bool:
                 os.killpg(group, signal.SIGCONT)  # one that is stopped would not hear it before
         return True
     return False
-
-
-def _check(argv: Sequence[str]) -> None:
-    if os.name != "posix":  # pragma: no cover - Windows
-        raise UsageError("commands can be supervised on POSIX systems only: there are no process groups here")
-    if isinstance(argv, str) or not argv:
-        raise UsageError("argv= is a list: the program and its arguments; for a shell, ['sh', '-c', '...']")
-    if not argv[0] or any("\0" in os.fsdecode(word) for word in argv):
-        raise UsageError("argv= has an empty program name, or a null character in an argument")
 
 
 def _stdin(spec: Spec) -> int | None:

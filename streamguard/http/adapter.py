@@ -5,12 +5,11 @@ socket before it connects), and `_put_conn` of the pool (to let go of it before 
 put into `pool_classes_by_scheme` of fresh pool managers. Tested on urllib3 2.2 and on the newest.
 """
 
-import contextlib
 import http.client
 import io
 import socket
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Any, cast
 
 import requests
@@ -29,16 +28,20 @@ from .sockets import CutError, HasFileno, SocketGuard, attach_response, current_
 
 __all__ = ["Adapter"]
 
-@contextlib.contextmanager
-def _cut_wins(guard: SocketGuard) -> Iterator[None]:
+class _cut_wins:
     """Turn whatever a cut made of the block, an error or a seeming success, into CutError."""
-    try:
-        yield
-    except Exception as exc:
-        if guard.was_cut and not isinstance(exc, CutError):
+
+    __slots__ = ("_guard",)
+
+    def __init__(self, guard: SocketGuard) -> None:
+        self._guard = guard
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: object) -> None:
+        if self._guard.was_cut and (exc is None or (isinstance(exc, Exception) and not isinstance(exc, CutError))):
             raise CutError("the call was cut") from exc
-        raise
-    guard.check()
 
 
 class _LineReader:

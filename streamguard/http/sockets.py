@@ -89,8 +89,8 @@ class SocketGuard:
         return self._cut
 
     def serves(self, token: CancelToken) -> bool:
-        """Return whether this guard cuts for *token*, in this process."""
-        return self._token() is token and not self._is_forked()
+        """Return whether this guard was made for *token*."""
+        return self._token() is token
 
     def check(self) -> None:
         """Raise CutError if the call was cut."""
@@ -204,7 +204,7 @@ def guard_in_force() -> SocketGuard | None:
     if token is None or (guard is not None and guard.serves(token)):
         return guard
     shared = _guards.get(token)
-    if shared is None or not shared.serves(token):
+    if shared is None or shared._is_forked():
         shared = _guards[token] = SocketGuard(token)
     return shared
 

@@ -28,4 +28,4 @@ class Heartbeat(threading.local, Any):  # type: ignore[misc]
         return f"<HEARTBEAT phase={self.phase!r} silence={self.silence:.1f}>"
 
 
-HEARTBEAT: Any = Heartbeat()  # Any: `chunk is HEARTBEAT` must not make a type checker take it for a chunk
+HEARTBEAT = Heartbeat()

@@ -6,9 +6,9 @@ a constant in your program (names of runs, steps, members, pools) or one of a fe
 kind, error type) may be a label. Times are seconds.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
@@ -185,6 +185,8 @@ class StepFallback:
     """Why the step itself gave none."""
     fallback: str | None
     """The fallback's name."""
+    details: Mapping[str, Any] = field(default_factory=dict)
+    """What a log may hold of the step's report."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -199,6 +201,8 @@ class StepFinished:
     reason: str | None
     seconds: float
     error_type: str | None = None
+    details: Mapping[str, Any] = field(default_factory=dict)
+    """What a log may hold of the step's report."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -212,6 +216,8 @@ class RunFinished:
     seconds: float
     error_type: str | None = None
     """Of what the run raised, if it raised something."""
+    details: Mapping[str, Any] = field(default_factory=dict)
+    """What a log may hold of the result."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -83,5 +83,5 @@ def _words(event: Event) -> str:
 
 def _fields(event: Event) -> dict[str, Any]:
     told = {field.name: getattr(event, field.name) for field in fields(event) if field.name not in _UNLOGGED}
-    report = event.report.to_log() if isinstance(event, StreamFinished) else {}
-    return {"event": _words(event).replace(" ", "_"), **told, **report}
+    details = event.report.to_log() if isinstance(event, StreamFinished) else told.pop("details", {})
+    return {"event": _words(event).replace(" ", "_"), **details, **told}

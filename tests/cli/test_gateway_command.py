@@ -114,10 +114,11 @@ def test_the_agents_api_is_served() -> None:
     with process("gateway", "agent", "--policy-status", "503", "--deny", "--profile-ms", "60000") as gateway:
         assert gateway.stdout is not None
         url = gateway.stdout.readline().decode().strip()
-        with requests.get(f"{url}/policy", timeout=30) as policy:
+        with Session() as session:
+            policy = session.get(f"{url}/policy")
             assert (policy.status_code, policy.json()) == (503, {"allowed": False})
-        with Session(timeout=0.2) as session, pytest.raises(requests.Timeout):
-            session.get(f"{url}/profile/7")
+            with pytest.raises(requests.Timeout):
+                session.get(f"{url}/profile/7", timeout=0.2)
         lines = [gateway.stdout.readline().decode() for _ in range(4)]
     assert "#2 GET /profile/7, 0 bytes of body\n" in lines
     assert re.fullmatch(r"#2 left after [0-9.]+ s and 0 bytes, by fin, during wait\n", lines[-1])

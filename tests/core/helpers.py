@@ -1,14 +1,17 @@
-"""What the kernel's tests share: waiting for a condition, and scripts in an interpreter of their own."""
+"""What these tests share: waiting for a condition, threads, and scripts in an interpreter of their own."""
 
 import contextlib
 import os
 import subprocess
 import sys
 import textwrap
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
+from streamguard import GuardedStream
 from streamguard.core.clock import monotonic
 
 ROOT = Path(__file__).parent.parent.parent
@@ -76,3 +79,45 @@ def run_script(code: str, *arguments: str, prelude: str = _PRELUDE) -> str:
     """Run *code* to its end and return what it printed."""
     with started(code, *arguments, prelude=prelude) as script:
         return finish(script)
+
+
+@contextlib.contextmanager
+def switching_often() -> Iterator[None]:
+    """Let threads take turns as often as the interpreter can."""
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        yield
+    finally:
+        sys.setswitchinterval(interval)
+
+
+def in_threads(count: int, work: Callable[[int], object]) -> list[threading.Thread]:
+    """Start *count* threads that do *work*, each with its number."""
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(count)]
+    for thread in threads:
+        thread.start()
+    return threads
+
+
+def join(threads: list[threading.Thread]) -> None:
+    """Wait for all of them, and for none of them too long."""
+    for thread in threads:
+        thread.join(10)
+        assert not thread.is_alive(), "a thread hangs"
+
+
+class Consumer:
+    """Loop over a stream, and keep what came and what was raised."""
+
+    def __init__(self, stream: "GuardedStream[Any]") -> None:
+        self.stream = stream
+        self.texts: list[str] = []
+        self.errors: list[BaseException] = []
+
+    def __call__(self, _: int = 0) -> None:
+        try:
+            for chunk in self.stream:
+                self.texts.append(chunk.text)
+        except BaseException as error:
+            self.errors.append(error)

@@ -480,7 +480,7 @@ def test_a_broken_response_is_a_transport_error(streamguard_gateway: Streams, wi
     assert seen.error.__cause__ is not None
 
 
-@pytest.mark.parametrize("location", ["ftp://example.com/", "mailto:a@example.com", "http://[::1", "http://host:99999/"])
+@pytest.mark.parametrize("location", ["ftp://example.com/", "mailto:a@example.com", "http://host:99999/"])
 def test_a_redirect_to_nowhere_is_the_servers_fault(streamguard_gateway: Streams, location: str) -> None:
     """It is no UsageError: the caller's arguments were right."""
     gateway = streamguard_gateway(f"headers 302 location: {location}; content-length: 0", framing="length")

@@ -1,0 +1,134 @@
+"""A small agent: a profile that is nice to have, a policy that decides, and 1.2 seconds for all of it.
+
+`make example-agent` runs it against real servers on loopback that are slow, hang, refuse or answer nonsense, prints how
+each run ended, and exits with 0 only if all of them ended as they must. To ask a server of your own:
+
+    streamguard gateway agent --profile-ms 900 --port 8000
+    python examples/agent.py http://127.0.0.1:8000
+"""
+
+import socket
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from streamguard import Chain, ChainResult, StepContext
+from streamguard.testing import AgentAPI
+
+MESSAGES = {"waiting_external_service": "The policy service did not answer. No decision was taken; ask again later."}
+
+
+def make_agent(url: str, *, deadline: float = 1.2) -> Chain:
+    """Return the agent that asks the API at *url*."""
+    agent = Chain("agent", deadline=deadline, messages=MESSAGES, answer=decide)
+
+    @agent.step(limit=0.4, fallback={"name": "user"}, fallback_name="neutral_profile")
+    def profile(ctx: StepContext) -> Any:
+        return ctx.get_json(f"{url}/profile/{ctx.inputs['user']}")
+
+    @agent.step(limit=0.5)  # no fallback: critical
+    def policy(ctx: StepContext) -> Any:
+        return ctx.get_json(f"{url}/policy")
+
+    return agent
+
+
+def decide(result: ChainResult) -> str:
+    """Make the answer out of a completed run."""
+    verdict = "may" if result["policy"]["allowed"] else "may not"
+    return f"{result['profile']['name']} {verdict} proceed."
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """One run: how the services behave, and how it must end."""
+
+    title: str
+    profile: str
+    policy: str
+    status: str
+    services: dict[str, Any] = field(default_factory=dict)
+    deadline: float = 1.2
+    refused: bool = False
+    """Nobody listens where the policy should be."""
+    answer: str | None = None
+
+
+SCENARIOS = [
+    Scenario(
+        "slow profile",
+        "timeout/step_limit, neutral_profile",
+        "ok",
+        "completed_with_fallback",
+        {"profile_ms": 900},
+        answer="user may proceed.",
+    ),
+    Scenario("both fast", "ok", "ok", "completed", answer="Ada may proceed."),
+    Scenario("hung policy", "ok", "timeout/step_limit", "waiting_external_service", {"policy_ms": 60_000}),
+    Scenario(
+        "no time left",
+        "timeout/deadline_exhausted, neutral_profile",
+        "skipped/deadline_exhausted",
+        "waiting_external_service",
+        {"profile_ms": 900},
+        deadline=0.3,
+    ),
+    Scenario("policy says no", "ok", "ok", "completed", {"allowed": False}, answer="Ada may not proceed."),
+    Scenario("policy broken", "ok", "error/http_500", "waiting_external_service", {"policy_status": 500}),
+    Scenario(
+        "nobody there",
+        "error/connection_refused, neutral_profile",
+        "error/connection_refused",
+        "waiting_external_service",
+        refused=True,
+    ),
+    Scenario("policy is HTML", "ok", "error/invalid_json", "waiting_external_service", {"garbage": True}),
+]
+
+
+@contextmanager
+def served(scenario: Scenario) -> Iterator[str]:
+    """Serve what *scenario* asks for, on loopback; give the URL."""
+    if scenario.refused:
+        with socket.create_server(("127.0.0.1", 0)) as taken:
+            url = f"http://127.0.0.1:{taken.getsockname()[1]}"
+        yield url
+        return
+    with AgentAPI(**scenario.services) as api:
+        yield api.url
+
+
+def play(scenario: Scenario) -> bool:
+    """Run the agent once, print how it ended, and return whether that is how it must end."""
+    with served(scenario) as url:
+        result = make_agent(url, deadline=scenario.deadline).run(user=7)
+    seen = (how(result, "profile"), how(result, "policy"), result.status, result.answer)
+    as_it_must = seen == (scenario.profile, scenario.policy, scenario.status, scenario.answer)
+    undecided = result.status == "waiting_external_service"
+    as_it_must = as_it_must and undecided == ("No decision was taken" in result.message)
+    print(f"{scenario.title:<15} {seen[0]:<44} {seen[1]:<27} {seen[2]:<25} {result.elapsed * 1000:5.0f} ms", end="  ")
+    print(result.answer or result.message, "" if as_it_must else f"  NOT AS IT MUST BE: {scenario}", sep="")
+    return as_it_must
+
+
+def how(result: ChainResult, step: str) -> str:
+    """Say how a step ended, in the words of its report."""
+    report = result.steps[step]
+    ending = f"{report.status}/{report.reason}" if report.reason else report.status
+    return f"{ending}, {report.fallback}" if report.fallback else ending
+
+
+def main(arguments: list[str]) -> int:
+    """Run all scenarios, or ask the server that the first argument names."""
+    if arguments:
+        print(make_agent(arguments[0]).run(user=7))
+        return 0
+    print(f"{'':<15} {'profile (optional)':<44} {'policy (critical)':<27} {'run':<25} {'took':>8}  answer or message")
+    as_they_must = [play(scenario) for scenario in SCENARIOS]  # all of them, whatever the first one says
+    return 0 if all(as_they_must) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

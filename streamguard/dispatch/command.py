@@ -1,0 +1,172 @@
+"""Run a program under limits on silence: `run_command` for its result, `iter_command` for its events as they come."""
+
+import os
+import queue
+import weakref
+from collections.abc import Iterator, Sequence
+from types import TracebackType
+from typing import Any, Generic, Self, TypeVar, Unpack
+
+from ..core.clock import monotonic
+from ..core.pump import End
+from ..errors import UsageError
+from .command_clock import CommandClock
+from .command_plan import CommandOptions, CommandPlan
+from .command_watch import CommandWatch, RawOutput
+from .events import Event
+from .evidence import Evidence
+from .process import Process
+from .result import CommandResult
+
+__all__ = ["CommandStream", "iter_command", "run_command"]
+
+T = TypeVar("T", Event, RawOutput)
+
+
+def run_command(argv: Sequence[str], **options: Unpack[CommandOptions]) -> CommandResult:
+    """Run a program, and say how it ended. Nothing of it is left when this returns.
+
+    argv:         the program and its arguments; no shell.
+    format:       how its standard output is read: "claude", "codex", "gemini", "opencode", or "lines" (default). With
+                  "lines" any output counts, of both pipes; with the others only real output does (`docs/formats.md`).
+    first:        seconds to the first output. Default: *idle* rules from the start.
+    idle:         seconds between outputs; while the program burns CPU, up to twice as much. Default: off.
+    total:        seconds for the whole run. Default: off. A surrounding `deadline()` bounds it too.
+    tool_timeout: seconds that a running tool call may take in place of *idle*, where that is more. Default: off.
+    pty:          give the program a terminal as its standard output, for those that hold output back in a pipe.
+    on_stall:     called with a `Stall` when a limit has fired, before the program is stopped; it may take 10 s.
+    cancel:       a token whose cancel stops the program. Default: the current one.
+    input:        what the program reads from its standard input, which is then closed. Default: nothing.
+    env:          the whole environment of the program. Default: this process's. `PYTHONUNBUFFERED=1` is added, unless set.
+    cwd:          the folder to start it in.
+    stdout_only:  with "lines": standard error does not count.
+    ignore:       regular expressions; lines in which one is found do not count.
+    final:        with "lines": regular expressions for the line that ends the run; without it the run is incomplete.
+    grace:        seconds between SIGTERM and SIGKILL. Default 3.
+    linger:       seconds that the program may take to end once it has said its result. Default 1.
+
+    Raises UsageError for what cannot be right, `CommandStartError` if the program cannot be started. A limit, a cancel and
+    a failure are outcomes, and raise nothing. What interrupts the caller (Ctrl-C) stops the program first.
+
+    Limits
+        A program that leaves its process group (`setsid`) is not stopped; it cannot hold us either. POSIX only. A program
+        that prints nothing before its end looks silent: use its streaming mode, *pty*, or *total* alone.
+    """
+    with CommandStream[Event](CommandPlan(argv=argv, **options)) as stream:
+        for _ in stream:
+            pass
+    return stream.result
+
+
+def iter_command(argv: Sequence[str], **options: Unpack[CommandOptions]) -> "CommandStream[Event]":
+    """Run a program, and return an iterator over its events. The last one is `done`; then `result` says how it ended.
+
+    Takes, and raises, what `run_command` does. Close it, or use it in a `with` statement: that stops the program.
+
+    Limits
+        The limits hold whether or not the events are taken. A program whose events are not taken is held back behind
+        8 MiB of them, and does not count as silent meanwhile.
+    """
+    return CommandStream(CommandPlan(argv=argv, **options))
+
+
+class CommandStream(Generic[T], Iterator[T]):
+    """The events of a running program, as `iter_command` returns them."""
+
+    def __init__(self, plan: CommandPlan) -> None:
+        spec, grace = plan.spec(), plan.grace_seconds()
+        self.program = os.path.basename(spec.argv[0]) if spec.argv else ""
+        self._watch = CommandWatch(self.program, plan.heard(), CommandClock(plan.limits(), monotonic()), plan.on_stall)
+        self._token = plan.token()
+        try:
+            self._process: Process[T] = Process(spec, self._watch, token=self._token, grace=grace, name=self.program)
+            self._watch.attach(self._process.pid)
+            self._process.start()
+        except BaseException:
+            self._token.detach()
+            raise
+        self._over = False
+        self._dropped: weakref.finalize[..., Any] = weakref.finalize(self, self._token.cancel, "dropped")
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> T:
+        if self._over:
+            raise StopIteration
+        try:
+            item = self._process.get(None)
+        except BaseException:
+            self.close("interrupted")
+            raise
+        if not isinstance(item, End):
+            return item
+        self._finish()
+        if item.failure is not None:
+            raise item.failure
+        raise StopIteration
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @property
+    def result(self) -> CommandResult:
+        """How it ended. Raises UsageError while it runs."""
+        if self._watch.result is None:
+            raise UsageError(f"{self.program} is still running: there is a result behind its last event")
+        return self._watch.result
+
+    @property
+    def pid(self) -> int:
+        """The program's process id, which is its group's too."""
+        return self._process.pid
+
+    def look(self) -> Evidence:
+        """Return what is to be seen of the program now: the ends of its output, its processes, their sockets."""
+        return self._watch.look()
+
+    def signal(self, number: int) -> None:
+        """Pass a signal on to the program and its group. Safe in a signal handler."""
+        self._process.signal(number)
+
+    def stop(self, reason: object = "cancelled") -> bool:
+        """Stop the program, and return at once: whether this was the first stop. Safe in a signal handler."""
+        return self._token.cancel(reason)
+
+    def kill(self) -> None:
+        """Stop it without a grace. Safe in a signal handler."""
+        self._process.kill()
+
+    def close(self, reason: object = "closed") -> None:
+        """Stop the program if it still runs, and return when nothing of it is left. Idempotent."""
+        if self._over:
+            return
+        self._token.cancel(reason)
+        try:
+            self._wait()
+        except BaseException:  # a second Ctrl-C: no more grace
+            self._process.kill()
+            self._wait()
+            raise
+        finally:
+            self._finish()
+
+    def _wait(self) -> None:
+        end = monotonic() + self._process.longest_end
+        while (left := end - monotonic()) > 0:
+            try:
+                if isinstance(self._process.get(left), End):
+                    return
+            except queue.Empty:
+                return
+
+    def _finish(self) -> None:
+        self._over = True
+        self._dropped.detach()
+        self._token.detach()
+        self._process.join(self._process.longest_end)

@@ -1,0 +1,142 @@
+"""What a command was asked to be: the options, checked, and what follows from them."""
+
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TypedDict
+
+from ..core.cancel import CancelToken, current_token
+from ..core.deadline import current_deadline
+from ..core.limits import seconds_of
+from ..errors import UsageError
+from .command_clock import Limits
+from .command_watch import Heard
+from .formats import Pattern, make_format
+from .result import Stall
+from .spawn import Spec, check_argv
+
+__all__ = ["CommandOptions", "CommandPlan"]
+
+Seconds = float | timedelta | None
+Patterns = Pattern | Iterable[Pattern] | None
+
+
+class CommandOptions(TypedDict, total=False):
+    """The keyword arguments of `run_command`, which explains them."""
+
+    format: str
+    first: Seconds
+    idle: Seconds
+    total: Seconds
+    tool_timeout: Seconds
+    pty: bool
+    on_stall: Callable[[Stall], object] | None
+    cancel: CancelToken | None
+    input: str | bytes | None
+    env: Mapping[str, str] | None
+    cwd: str | os.PathLike[str] | None
+    stdout_only: bool
+    ignore: Patterns
+    final: Patterns
+    grace: Seconds
+    linger: Seconds
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommandPlan:
+    """The options of a command, with their defaults; and three that are for the faces.
+
+    raw:           hand over `RawOutput` in place of events.
+    inherit_stdin: let the program read this process's standard input.
+    frames:        let the first line of any kind that the format knows satisfy *first*, and not only output.
+    """
+
+    argv: Sequence[str]
+    format: str = "lines"
+    first: Seconds = None
+    idle: Seconds = None
+    total: Seconds = None
+    tool_timeout: Seconds = None
+    pty: bool = False
+    on_stall: Callable[[Stall], object] | None = None
+    cancel: CancelToken | None = None
+    input: str | bytes | None = None
+    env: Mapping[str, str] | None = None
+    cwd: str | os.PathLike[str] | None = None
+    stdout_only: bool = False
+    ignore: Patterns = None
+    final: Patterns = None
+    grace: Seconds = 3.0
+    linger: Seconds = 1.0
+    raw: bool = False
+    inherit_stdin: bool = False
+    frames: bool = False
+
+    def check(self) -> None:
+        """Raise UsageError, or TypeError, if this cannot be started as it is."""
+        check_argv(self.spec().argv)
+        self.limits()
+        self.heard()
+        self.grace_seconds()
+
+    def limits(self) -> Limits:
+        """Return the limits in seconds, the time that a surrounding `deadline()` leaves included."""
+        total = seconds_of("total", self.total)
+        if total is not None and total <= 0:
+            raise UsageError(f"total={total:g} is already spent; None is off")
+        ambient = current_deadline()
+        return Limits(
+            first=_phase("first", self.first),
+            idle=_phase("idle", self.idle),
+            total=total,
+            deadline=None if ambient is None else ambient.remaining(),
+            tool_timeout=_phase("tool_timeout", self.tool_timeout),
+            linger=_pause("linger", self.linger),
+            frames=self.frames,
+        )
+
+    def heard(self) -> Heard:
+        """Return fresh readers of the two outputs."""
+        return Heard(
+            stdout=make_format(self.format, ignore=self.ignore, final=self.final),
+            stderr=make_format("lines", ignore=self.ignore),
+            stderr_counts=self.format == "lines" and not self.stdout_only,
+            raw=self.raw,
+        )
+
+    def spec(self) -> Spec:
+        """Return what to start."""
+        if self.inherit_stdin and self.input is not None:
+            raise UsageError("input= and inherit_stdin= contradict each other")
+        if isinstance(self.argv, str | bytes):
+            raise UsageError("argv= is a list: the program and its arguments; for a shell, ['sh', '-c', '...']")
+        return Spec(
+            argv=tuple(map(os.fsdecode, self.argv)),
+            env=self.env,
+            cwd=self.cwd,
+            input=self.input.encode() if isinstance(self.input, str) else self.input,
+            inherit_stdin=self.inherit_stdin,
+            pty=self.pty,
+        )
+
+    def grace_seconds(self) -> float:
+        """Return the seconds between SIGTERM and SIGKILL."""
+        return _pause("grace", self.grace)
+
+    def token(self) -> CancelToken:
+        """Return a token of the run's own, below the one that was given, or the current one."""
+        parent = self.cancel if self.cancel is not None else current_token.get()
+        return CancelToken() if parent is None else parent.child()
+
+
+def _phase(name: str, value: Seconds) -> float | None:
+    seconds = seconds_of(name, value)
+    return seconds if seconds is not None and seconds > 0 else None
+
+
+def _pause(name: str, value: Seconds) -> float:
+    seconds = seconds_of(name, value)
+    if seconds is None or seconds < 0:
+        raise UsageError(f"{name}= is a number of seconds, 0 or more; not {value!r}")
+    return seconds

@@ -1,0 +1,52 @@
+"""A dispatch's arguments, checked, as a plan. Pure."""
+
+import uuid
+from collections.abc import Callable, Sequence
+
+from ..errors import UsageError
+from .execution import Follow, Limits, Mode, Plan
+from .members import Member
+from .outcome import ExecutionStatus
+from .rows import ExecutionRecord
+
+__all__ = ["Prompt", "names_of", "plan_of"]
+
+Prompt = str | Callable[[str], str]
+
+
+def plan_of(
+    conversation: str, members: Sequence[Member], prompt: Prompt, mode: Mode, limits: Limits, follow: Follow | None
+) -> Plan:
+    """Return the plan of a dispatch. Raises TypeError or UsageError for arguments that cannot be right."""
+    names = names_of(members)
+    if not isinstance(conversation, str) or not conversation:
+        raise UsageError("conversation= takes a name, which is not empty")
+    if not isinstance(prompt, str) and not callable(prompt):
+        raise TypeError(f"prompt= takes text or a function of the member's name, not {type(prompt).__name__}")
+    if mode not in ("parallel", "serial"):
+        raise UsageError(f"mode= takes 'parallel' or 'serial', not {mode!r}")
+    if follow is not None and mode != "serial":
+        raise UsageError("follow= makes a list grow; only mode='serial' has one")
+    record = ExecutionRecord(
+        id=uuid.uuid4().hex,
+        conversation=conversation,
+        mode=mode,
+        members=names,
+        prompt=prompt if isinstance(prompt, str) else "",
+        options={},
+        status=ExecutionStatus.RUNNING,
+    )
+    return Plan(record=record, members=tuple(members), prompt=prompt, limits=limits, follow=follow)
+
+
+def names_of(members: Sequence[Member]) -> list[str]:
+    """Return the members' names. Raises TypeError for what is no member, UsageError for none at all, or one twice."""
+    if isinstance(members, str) or not all(isinstance(member, Member) for member in members):
+        raise TypeError("members= takes a list of members: CommandMember, StreamMember, CallableMember, or what is like them")
+    names = [member.name for member in members]
+    if not names:
+        raise UsageError("members= is empty: a dispatch needs at least one")
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise UsageError(f"member {twice[0]!r} is given twice: a member runs once at a time in a conversation")
+    return names

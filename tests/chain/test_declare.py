@@ -1,0 +1,166 @@
+"""How steps and chains are declared, and what is refused."""
+
+import threading
+from typing import Any
+
+import pytest
+import requests
+
+from streamguard import CancelToken, Chain, StepContext, UsageError
+
+from .steps import endings, value
+
+
+def step_one(ctx: StepContext) -> int:
+    return 1
+
+
+def test_all_forms_declare_the_same() -> None:
+    """As a decorator with and without parentheses, and as plain calls: the step is under its function's name."""
+    chain = Chain("c")
+
+    @chain.step
+    def bare(ctx: StepContext) -> int:
+        return 1
+
+    @chain.step(limit=1)
+    def with_options(ctx: StepContext) -> int:
+        return 2
+
+    called = chain.step(step_one, name="called")
+    added = chain.add(value(4), name="added", needs=[bare, "called"])
+    result = chain.run()
+    assert [result[step] for step in (bare, with_options, called, added)] == [1, 2, 1, 4]
+    assert [result[name] for name in chain.steps] == [1, 2, 1, 4]
+    assert added.needs == ("bare", "called")
+
+
+def test_a_step_is_still_its_function() -> None:
+    """A declared step can be called with a context: tests need no chain."""
+    chain = Chain("c")
+    step = chain.step(value(7), name="s")
+    context: Any = None
+    assert step(context) == 7
+
+
+def test_one_chain_serves_many_threads_at_once() -> None:
+    """Runs of one chain in different threads share nothing: each has its own inputs and values."""
+    chain = Chain("c")
+    together = threading.Barrier(8)
+
+    @chain.step
+    def own(ctx: StepContext) -> Any:
+        together.wait(10)
+        return ctx.inputs["number"]
+
+    seen: dict[int, int] = {}
+    threads = [threading.Thread(target=lambda n=n: seen.update({n: chain.run(number=n)[own]})) for n in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(20)
+    assert seen == {n: n for n in range(8)}
+
+
+def test_retries_of_what_may_do_harm_are_refused() -> None:
+    """Retries need a declaration that repeating is safe; the refusal says so when the step is declared."""
+    chain = Chain("c")
+    with pytest.raises(UsageError, match="idempotent=True"):
+        chain.step(step_one, retries=1)
+    assert chain.steps == {}
+    chain.step(step_one, retries=1, idempotent=True, name="one")
+    chain.step(step_one, retries=1, idempotency_key=True, name="other")
+
+
+@pytest.mark.parametrize(
+    ("options", "complaint"),
+    [
+        ({"limit": "1"}, "limit= takes seconds"),
+        ({"limit": True}, "limit= takes seconds"),
+        ({"limit": float("nan")}, "limit= is not a number"),
+        ({"fallback_name": "neutral"}, "without fallback="),
+        ({"fallback": 1, "fallback_name": 1}, "fallback_name= takes a str"),
+        ({"fallback": {"lock": threading.Lock()}}, "cannot be copied"),
+        ({"needs": [1]}, "needs= takes steps"),
+        ({"handles": [int]}, "handles= takes exception classes"),
+        ({"handles": [KeyboardInterrupt]}, "handles= takes exception classes"),
+        ({"retries": True}, "retries= takes a number"),
+        ({"retries": -1}, "less than none"),
+        ({"reserve": -1}, "reserve="),
+        ({"limit": 0.1, "min_budget": 0.2}, "could never start"),
+        ({"verify": 1}, "verify= takes a function"),
+        ({"timeout": 1}, "a step takes no timeout="),
+        ({"name": ""}, "needs a name"),
+    ],
+)
+def test_a_wrong_step_is_refused_when_it_is_declared(options: dict[str, Any], complaint: str) -> None:
+    """Each option that cannot be right is refused by name, and leaves no step behind."""
+    chain = Chain("c")
+    with pytest.raises((UsageError, TypeError), match=complaint):
+        chain.step(step_one, **options)
+    assert chain.steps == {}
+
+
+@pytest.mark.parametrize(
+    ("options", "complaint"),
+    [
+        ({"deadline": "1"}, "deadline= takes seconds"),
+        ({"max_parallel": 0}, "max_parallel=0"),
+        ({"max_parallel": 1.5}, "max_parallel= takes"),
+        ({"samples": -1}, "samples=-1"),
+        ({"reserve": -0.1}, "reserve="),
+        ({"messages": {"done": "x"}}, "has no status 'done'"),
+        ({"session": requests.Session()}, r"streamguard\.Session"),
+    ],
+)
+def test_a_wrong_chain_is_refused(options: dict[str, Any], complaint: str) -> None:
+    """Each argument of a chain that cannot be right is refused by name."""
+    with pytest.raises((UsageError, TypeError), match=complaint):
+        Chain("c", **options)
+
+
+def test_names_are_unique_and_real() -> None:
+    """A name that is taken, and a lambda without a name, are refused."""
+    chain = Chain("c")
+    chain.step(step_one)
+    with pytest.raises(UsageError, match="'step_one' already"):
+        chain.step(step_one)
+    with pytest.raises(UsageError, match="needs a name"):
+        chain.step(lambda ctx: 1)
+    with pytest.raises(TypeError, match="a chain's name"):
+        Chain("")
+
+
+def test_circles_and_strangers_are_refused_at_the_first_run() -> None:
+    """Steps that need each other, or one that does not exist, are a UsageError before any step runs."""
+    ran = []
+    chain = Chain("c")
+    chain.step(ran.append, name="a", needs="b")
+    with pytest.raises(UsageError, match="needs 'b'"):
+        chain.run()
+    chain.step(ran.append, name="b", needs="a")
+    with pytest.raises(UsageError, match="circle: "):
+        chain.run()
+    with pytest.raises(UsageError, match="no steps"):
+        Chain("empty").run()
+    assert ran == []
+
+
+def test_an_instance_in_needs_may_come_later_by_name() -> None:
+    """needs= may name a step that is declared afterwards."""
+    chain = Chain("c")
+    chain.step(lambda ctx: ctx.results["base"] + 1, name="sum", needs=("base",))
+    chain.step(value(1), name="base")
+    assert chain.run()["sum"] == 2
+
+
+def test_a_cancelled_token_starts_nothing() -> None:
+    """A run under a token that is cancelled already starts no step."""
+    token = CancelToken()
+    token.cancel()
+    ran: list[object] = []
+    chain = Chain("c")
+    chain.step(ran.append, name="a", fallback=1)
+    result = chain.run(cancel=token)
+    assert (ran, result.status) == ([], "cancelled")
+    assert endings(result) == {"a": ("cancelled", "run_cancelled")}

@@ -1,0 +1,149 @@
+"""The default: the log, event first, with its fields under `extra`."""
+
+import logging
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from streamguard import StreamguardError, before_first_chunk, guarded_stream
+from streamguard.telemetry import emit
+from streamguard.testing import Gateway
+
+from .samples import DISPATCH, OTHERS, RUN
+
+Serve = Callable[..., Gateway]
+
+GOOD = "chat a\nchat b\nfinish\ndone"
+
+
+def lines(caplog: pytest.LogCaptureFixture, level: int = logging.DEBUG) -> list[tuple[str, str]]:
+    """Return the level and message of each record of ours."""
+    ours = [record for record in caplog.records if record.name == "streamguard" and record.levelno >= level]
+    return [(record.levelname, record.getMessage()) for record in ours]
+
+
+def extra(caplog: pytest.LogCaptureFixture, number: int = -1) -> dict[str, Any]:
+    fields: dict[str, Any] = caplog.records[number].streamguard  # type: ignore[attr-defined]
+    return fields
+
+
+@pytest.fixture(autouse=True)
+def _everything(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG, "streamguard")
+
+
+def read(gateway: Gateway, **options: Any) -> Any:
+    options.setdefault("retry", None)
+    stream = guarded_stream("POST", gateway.url, **options)
+    try:
+        stream.read()
+    except StreamguardError:
+        pass
+    return stream
+
+
+@pytest.mark.parametrize(
+    ("script", "outcome"), [(GOOD, "completed"), ("chat a\nend", "error"), ("headers 500", "error"), ("stall", "timeout")]
+)
+def test_one_info_line_for_each_finished_stream(
+    streamguard_gateway: Serve, caplog: pytest.LogCaptureFixture, script: str, outcome: str
+) -> None:
+    """It says the outcome; the report, without host and without text of the server's, is in the record."""
+    stream = read(streamguard_gateway(script), response=0.1, name="mine")
+    infos = [line for line in lines(caplog) if line[0] == "INFO"]
+    assert infos == [("INFO", f"stream {outcome}")]
+    assert extra(caplog) == {
+        "event": "stream_finished",
+        "operation": "chat",
+        **stream.report.to_log(),
+    }
+
+
+def test_attempts_are_debug(streamguard_gateway: Serve, caplog: pytest.LogCaptureFixture) -> None:
+    """What happens inside a stream that ends well shows at DEBUG only."""
+    retry = before_first_chunk(1, on={"ECONNRESET"}, wait=lambda state: 0.0)
+    read(streamguard_gateway("reset", GOOD), retry=retry)
+    assert lines(caplog) == [
+        ("DEBUG", "stream started"),
+        ("DEBUG", "attempt started"),
+        ("DEBUG", "attempt finished"),
+        ("DEBUG", "stream retry after TransportError in phase response"),
+        ("DEBUG", "attempt started"),
+        ("DEBUG", "attempt finished"),
+        ("INFO", "stream completed"),
+    ]
+    assert extra(caplog, 3)["event"] == "stream_retry"
+    assert extra(caplog, 3)["error_type"] == "TransportError"
+
+
+def test_silence_is_a_warning(streamguard_gateway: Serve, caplog: pytest.LogCaptureFixture) -> None:
+    """One at half of a limit, one when it fires, each with its phase; none while a stream keeps talking."""
+    read(streamguard_gateway("tick\ntick\ndone"), idle=5)
+    assert lines(caplog, logging.WARNING) == []
+    read(streamguard_gateway("headers\nwait 0.3\nchat a\nstall"), first=0.5, idle=0.2)
+    assert lines(caplog, logging.WARNING) == [
+        ("WARNING", "stream silent for half of its limit in phase first"),
+        ("WARNING", "stream silent for half of its limit in phase idle"),
+        ("WARNING", "stream silent for its whole limit in phase idle"),
+    ]
+    fields = next(record.streamguard for record in caplog.records if record.levelno == logging.WARNING)  # type: ignore[attr-defined]
+    assert (fields["event"], fields["phase"], fields["fired"], fields["limit"]) == ("stream_stalled", "first", False, 0.5)
+
+
+def test_runs_and_steps(caplog: pytest.LogCaptureFixture) -> None:
+    """One INFO line for the run; steps at DEBUG; a fallback is a WARNING."""
+    for event in RUN:
+        emit(event)
+    assert lines(caplog) == [
+        ("DEBUG", "run started"),
+        ("DEBUG", "step started"),
+        ("DEBUG", "step budget reduced"),
+        ("DEBUG", "step retry"),
+        ("WARNING", "step profile fallback after step_limit"),
+        ("DEBUG", "step profile timeout"),
+        ("DEBUG", "step started"),
+        ("DEBUG", "step policy ok"),
+        ("INFO", "run agent completed_with_fallback"),
+    ]
+    assert extra(caplog) == {
+        "event": "run_finished",
+        "id": "r1",
+        "run": "agent",
+        "status": "completed_with_fallback",
+        "seconds": 0.35,
+        "error_type": None,
+    }
+
+
+def test_dispatches_and_turns(caplog: pytest.LogCaptureFixture) -> None:
+    """One INFO line for the dispatch; a turn that was silent for too long, and a thread left behind, are WARNINGs."""
+    for event in DISPATCH:
+        emit(event)
+    assert lines(caplog) == [
+        ("DEBUG", "concurrency changed"),
+        ("WARNING", "turn claude failed"),
+        ("DEBUG", "turn codex succeeded"),
+        ("DEBUG", "concurrency changed"),
+        ("WARNING", "thread left behind: turn"),
+        ("INFO", "dispatch failed"),
+    ]
+
+
+def test_a_closer_that_failed(caplog: pytest.LogCaptureFixture) -> None:
+    """It is a WARNING with the exception's type."""
+    emit(OTHERS[0])
+    assert lines(caplog) == [("WARNING", "a closer failed")]
+    assert extra(caplog)["error_type"] == "RuntimeError"
+
+
+def test_nothing_is_shown_until_logging_is_configured() -> None:
+    """A program that configures no logging sees none of it, not even the warnings."""
+    program = (
+        "from streamguard.telemetry import ThreadAbandoned, emit\n"
+        "emit(ThreadAbandoned(kind='reader'))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=50, check=True)
+    assert (done.stdout, done.stderr) == ("", "")
