@@ -121,7 +121,12 @@ def _own(exc: BaseException) -> Classification | None:
         case errors.InStreamError():
             again = not _PASSING_SERVER_FAULTS.isdisjoint((exc.type, str(exc.code)))
             return Classification("server", "retryable" if again else "fail-fast")
-        case errors.IncompleteStreamError() | errors.MalformedChunkError() | errors.NotEventStreamError():
+        case (
+            errors.IncompleteStreamError()
+            | errors.MalformedChunkError()
+            | errors.NotEventStreamError()
+            | errors.InvalidJSONError()
+        ):
             return Classification("protocol", "fail-fast")
         case errors.StreamguardError():
             return Classification("unknown", "fail-fast")

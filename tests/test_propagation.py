@@ -260,7 +260,7 @@ def test_a_guard_of_another_token_is_not_used(streamguard_gateway: Serve) -> Non
 
 
 def test_a_session_inside_of_a_bounded_call(streamguard_gateway: Serve) -> None:
-    """The limit of a bounded call ends the Session's call in it: the outer error is raised, and the server sees the close."""
+    """The limit of a bounded call ends the Session's call in it: the outer error is raised, the server sees the close."""
     gateway = streamguard_gateway(TRICKLE)
     with Session(timeout=10) as session, pytest.raises(DeadlineExceededError) as expired:
         bounded_call(session.get, gateway.url, limit=LIMIT)

@@ -14,6 +14,9 @@ from .step import Step
 
 __all__ = ["Ended", "perform"]
 
+Retrying = Callable[[int, BaseException], object]
+"""Called with the attempt that failed, and its failure, before the pause that another attempt follows."""
+
 _FIRST_PAUSE = 0.1
 _LONGEST_PAUSE = 2.0
 
@@ -30,21 +33,28 @@ class Ended:
     """Whether the step had been cancelled by then."""
 
 
-def perform(step: Step[Any], call: Callable[[StepContext], Any], ctx: StepContext, until: Deadline | None) -> Ended:
+def perform(
+    step: Step[Any], call: Callable[[StepContext], Any], ctx: StepContext, until: Deadline | None, retrying: Retrying
+) -> Ended:
     """Call *call* under the step's token and budget, again after a failure if the step may be retried. Never raises."""
     current_token.set(ctx.token)
     with deadline(until):
-        return _attempts(step, call, ctx, until)
+        return _attempts(step, call, ctx, until, retrying)
 
 
-def _attempts(step: Step[Any], call: Callable[[StepContext], Any], ctx: StepContext, until: Deadline | None) -> Ended:
+def _attempts(
+    step: Step[Any], call: Callable[[StepContext], Any], ctx: StepContext, until: Deadline | None, retrying: Retrying
+) -> Ended:
     value: Any = None
     failure: BaseException | None = None
     while not ctx.token.cancelled and not (until is not None and until.expired):
         ctx.attempt += 1
         value, failure = _once(call, ctx)
         pause = None if failure is None else _pause_after(failure, step, ctx.attempt, until)
-        if pause is None or ctx.token.wait(pause):
+        if failure is None or pause is None:
+            break
+        retrying(ctx.attempt, failure)
+        if ctx.token.wait(pause):
             break
     try:
         return Ended(value, failure, monotonic(), ctx.token.cancelled)

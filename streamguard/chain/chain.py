@@ -4,7 +4,6 @@ import contextvars
 import dataclasses
 import functools
 import graphlib
-import logging
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any, TypeVar, Unpack, overload
@@ -29,8 +28,6 @@ T = TypeVar("T")
 F = TypeVar("F")
 
 _MIN_BUDGET_SECONDS = 0.01
-
-_log = logging.getLogger("streamguard")
 
 
 class Chain:
@@ -159,15 +156,16 @@ class Chain:
             order=self._order(steps),
             inputs=MappingProxyType(inputs),
             until=until,
-            parent=cancel if cancel is not None else current_token.get(),
+            parent=_parent(cancel),
             source=source,
             max_parallel=self.max_parallel,
             ledger=ledger,
         )
+        ledger.tell.started()
         try:
             contextvars.copy_context().run(work.go)
         except BaseException as exc:
-            _log.info("chain run raised", extra={"streamguard": ledger.to_log(error_type=type(exc).__name__)})
+            ledger.tell.raised(exc, monotonic() - begun)
             raise
         finally:
             source.close()
@@ -244,11 +242,17 @@ class Chain:
             values=ledger.values,
         )
         self._samples.note(result.steps.values())
-        _log.info("chain run %s", result.status, extra={"streamguard": result.to_log()})
+        ledger.tell.finished(result)
         result = message_of(result, self._messages)
         if self._answer is None or result.status not in ("completed", "completed_with_fallback"):
             return result
         return dataclasses.replace(result, answer=self._answer(result))
+
+
+def _parent(cancel: CancelToken | None) -> CancelToken | None:
+    if cancel is not None and not isinstance(cancel, CancelToken):
+        raise TypeError(f"cancel= takes a CancelToken, not {type(cancel).__name__}; no input can have that name")
+    return cancel if cancel is not None else current_token.get()
 
 
 def _check(*, name: object, max_parallel: object, messages: Messages, session: object, samples: object) -> None:

@@ -139,8 +139,11 @@ class StepContext:
         return self.session.get_json(url, **options)
 
     def stream(self, method: str, url: str, **options: Any) -> GuardedStream[Any]:
-        """Return a `guarded_stream()` that ends with the step's budget."""
-        return self._source.get().stream(method, url, **options)
+        """Return a `guarded_stream()` that ends with the step's budget; it is not retried unless *options* say so.
+
+        What may be repeated, and how often, is the step's to say: `retries=`.
+        """
+        return self._source.get().stream(method, url, **{"retry": None, **options})
 
     def _note_method(self, method: str) -> None:
         if method.upper() not in _SAFE_METHODS:

@@ -2,13 +2,13 @@
 
 import dataclasses
 import datetime
-import logging
 import uuid
 from typing import Any, Final, Literal
 
 from .report import StepReport
 from .status import StepStatus
 from .step import Step
+from .teller import RunTeller
 
 __all__ = ["Ledger", "Stop"]
 
@@ -16,8 +16,6 @@ Stop = Literal["critical_failed", "run_cancelled"]
 
 _NO_FALLBACK: Final = frozenset({"critical_failed", "run_cancelled", "dependency_failed"})
 """Reasons that lie not with the step: the run has no use for its value any more."""
-
-_log = logging.getLogger("streamguard")
 
 
 class Ledger:
@@ -30,7 +28,7 @@ class Ledger:
         self.values: dict[str, Any] = {}
         self.stopped: Stop | None = None
         """Why no further step may start; the first reason stays."""
-        self._chain = chain
+        self.tell = RunTeller(chain, self.id)
 
     def succeed(self, step: Step[Any], value: Any, *, reason: str | None = None, **facts: Any) -> None:
         """Enter a step that has a value of its own."""
@@ -52,10 +50,6 @@ class Ledger:
         """Let no further step start. Only the first reason counts."""
         self.stopped = self.stopped or reason
 
-    def to_log(self, **fields: Any) -> dict[str, Any]:
-        """Return *fields* with the name and the id of the run."""
-        return {"name": self._chain, "id": self.id, **fields}
-
     def _fall_back(self, step: Step[Any], report: StepReport) -> StepReport:
         try:
             self.values[step.name] = step.fall_back(report)
@@ -64,15 +58,12 @@ class Ledger:
                 report, status="error", reason="fallback_failed", error=exc, error_type=type(exc).__name__
             )
         used = dataclasses.replace(report, has_value=True, fallback=step.fallback_name)
-        _log.warning("chain step fell back: %s", step.name, extra=self._extra(used))
+        self.tell.fell_back(used)
         return used
 
     def _enter(self, report: StepReport) -> None:
         self.reports[report.name] = report
-        _log.debug("chain step %s: %s", report.status, report.name, extra=self._extra(report))
-
-    def _extra(self, report: StepReport) -> dict[str, Any]:
-        return {"streamguard": self.to_log(step=report.to_log())}
+        self.tell.step_finished(report)
 
 
 def _report(step: Step[Any], status: StepStatus, reason: str | None, **facts: Any) -> StepReport:

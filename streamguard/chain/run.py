@@ -18,6 +18,7 @@ from ..core.clock import longest_wait, monotonic
 from ..core.deadline import Deadline, deadline
 from ..core.pump import Feed, Pump
 from ..errors import StreamguardError, UsageError
+from ..telemetry.pools import take_place
 from .attempts import Ended, perform
 from .context import Results, SessionSource, StepContext
 from .faults import Fault
@@ -121,6 +122,7 @@ class Run:
             self._fail(step, obstacle, **budget_facts(step, budget))
         else:
             key = uuid.uuid4().hex if step.idempotency_key else None
+            self._ledger.tell.step_started(step, budget)
             self._launch(self._prepare(step, budget, key), step.fn)
         return True
 
@@ -146,7 +148,8 @@ class Run:
         return len(self._running) < max(1, self._max_parallel - len(self._stuck))
 
     def _prepare(self, step: Step[Any], budget: Budget, key: str | None) -> Running:
-        until = None if budget.seconds is None else Deadline.after(budget.seconds)
+        own = None if budget.seconds is None else Deadline.after(budget.seconds)
+        until = min((d for d in (own, self._until) if d is not None), default=None)
         context = StepContext(
             inputs=self._inputs,
             results=Results({need: self._ledger.values[need] for need in step.needs}),
@@ -159,15 +162,22 @@ class Run:
         return Running(step, context, budget, until, begun=begun, started_after=begun - self._begun)
 
     def _launch(self, running: Running, call: Callable[[StepContext], Any]) -> None:
+        tell, step = self._ledger.tell, running.step
         self._running.append(running)
-        if running.step.inline:
+        running.free = take_place(tell.run)
+        retrying = functools.partial(tell.step_retried, step.name)
+        work = functools.partial(perform, step, call, running.ctx, running.until, retrying)
+        if step.inline:
+            with tell.step_scope(step):
+                context = contextvars.copy_context()
             with alarm(running):
-                ended = contextvars.copy_context().run(perform, running.step, call, running.ctx, running.until)
+                ended = context.run(work)
             self._note_cancel()
             self._finish(running, ended)
             return
-        report = functools.partial(_report_end, self._events, running, call)
-        running.pump = Pump(report, running.ctx.token, name=f"step-{running.step.name}")
+        with tell.step_scope(step):
+            report = functools.partial(_report_end, self._events, running, work)
+            running.pump = Pump(report, running.ctx.token, name=f"step-{step.name}")
         try:
             running.pump.start()
         except StreamguardError as exc:
@@ -208,12 +218,13 @@ class Run:
     def _leave_behind(self, running: Running) -> None:
         running.overran = True
         if running.pump is not None:
-            left_behind(running.pump)
+            left_behind(running.pump, kind="step")
             self._stuck.append(running.pump)
         self._finish(running, Ended(None, None, monotonic(), cancelled=True))
 
     def _finish(self, running: Running, ended: Ended) -> None:
         self._running.remove(running)
+        running.free()
         running.ctx.token.detach()
         fault, step = running.fault(ended), running.step
         if fault is None and ended.failure is not None:
@@ -263,7 +274,7 @@ class Run:
         """End the run for a bug: it is raised once the other steps are gone."""
         self._bug = self._bug or bug
         self._ledger.stop("critical_failed")
-        self._fail(step, Fault("error", "critical_failed"), bug)
+        self._fail(step, Fault("error", "critical_failed"))  # without the bug: the ledger is among its frames
 
     def _note_cancel(self) -> None:
         if self._token.cancelled and self._ledger.stopped is None:
@@ -280,8 +291,9 @@ class Run:
     def _let_go(self) -> None:
         self._token.cancel("left")
         for running in self._running:
+            running.free()
             if running.pump is not None:
-                left_behind(running.pump)
+                left_behind(running.pump, kind="step")
 
     def _raise_bug(self) -> None:
         bug, self._bug = self._bug, None
@@ -296,7 +308,7 @@ class Run:
 def _report_end(
     events: "queue.SimpleQueue[tuple[Running, Ended] | None]",
     running: Running,
-    call: Callable[[StepContext], Any],
+    work: Callable[[], Ended],
     _feed: Feed,
 ) -> None:
-    events.put((running, perform(running.step, call, running.ctx, running.until)))
+    events.put((running, work()))

@@ -1,6 +1,6 @@
 """A step at work: its budget, whether and why it was cut, and what its ending means."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -15,6 +15,10 @@ from .status import Budget, Limiter
 from .step import Step
 
 __all__ = ["Running", "Unsettled", "alarm", "budget_facts"]
+
+
+def _nothing() -> None:
+    """There is no place to free yet."""
 
 
 @dataclass(slots=True, eq=False)
@@ -35,6 +39,8 @@ class Running:
     cut: Limiter | Stop | None = None
     grace_ends: float | None = None
     overran: bool = False
+    free: Callable[[], None] = _nothing
+    """Tells that its place among the steps at work is free again."""
 
     @property
     def next_instant(self) -> float | None:
@@ -104,8 +110,9 @@ def alarm(running: Running) -> Iterator[None]:
     with token.child() as off:
 
         def ring(_feed: Feed) -> None:
-            if not off.wait(until.remaining()):
-                token.cancel(running.budget.limiter)
+            while not off.wait(until.remaining()):
+                if until.expired:
+                    token.cancel(running.budget.limiter)
 
         Pump(ring, off, name=f"alarm-{running.step.name}").start()
         try:

@@ -1,6 +1,6 @@
 """One call in a thread of ours: what it is doing, how it ended, and a stop that never waits for it for long.
 
-A thread costs more than a request on a warm connection does. So a call that says it may (`reuse`) runs in a worker that has
+A new thread costs nearly as much as a request on a warm connection. So a call that may (`reuse`) runs in a worker that has
 just done with another one; a worker waits a tenth of a second for its next call, and then ends.
 """
 
@@ -8,7 +8,7 @@ import contextvars
 import queue
 import threading
 from collections.abc import Callable
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeAlias, TypeVar
 
 from ..errors import StreamguardError
 from .cancel import CancelToken
@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 _IDLE_SECONDS = 0.1
 
-_Mailbox = queue.SimpleQueue["Call[Any]"]
+_Mailbox: TypeAlias = "queue.SimpleQueue[Call[Any]]"
 
 
 class Call(Generic[T]):
@@ -34,6 +34,8 @@ class Call(Generic[T]):
     def __init__(self, fn: Callable[[], T], token: CancelToken) -> None:
         self.token = token
         self._running = True
+        forks.watch()
+        self._forks = forks.count
         self._fn: Callable[[], T] | None = fn
         self._context: contextvars.Context | None = contextvars.copy_context()
         ends: queue.SimpleQueue[End[T] | None] = queue.SimpleQueue()
@@ -83,8 +85,8 @@ class Call(Generic[T]):
         return not self._running
 
     def is_running(self) -> bool:
-        """Return whether the function has still to end."""
-        return self._running
+        """Return whether the function has still to end; in a forked child, which has not its thread, it has not."""
+        return self._running and self._forks == forks.count
 
 
 class _Workers:
@@ -96,9 +98,8 @@ class _Workers:
         self._forks = 0
 
     def run(self, call: Call[Any]) -> None:
-        forks.watch()
         if self._forks != forks.count:  # these threads have stayed in the parent
-            self._forks, self._idle = forks.count, []
+            self._idle, self._forks = [], forks.count
         try:
             mailbox = self._idle.pop()
         except IndexError:

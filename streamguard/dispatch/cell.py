@@ -6,7 +6,7 @@ __all__ = ["TurnCell"]
 
 
 class TurnCell:
-    """Holds one `TurnEnd`, decided once. Callable from any thread, under any lock and from a signal handler: it has none."""
+    """Holds one `TurnEnd`, decided once. It has no lock: callable from any thread, and under any other's lock."""
 
     __slots__ = ("_decision",)
 

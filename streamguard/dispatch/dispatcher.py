@@ -2,7 +2,7 @@
 
 import threading
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
@@ -101,8 +101,8 @@ class DispatchStream:
 class Dispatcher:
     """Runs members of conversations, and keeps the records.
 
-    records: where executions, turns and responses are recorded: `sqlite:///FILE`, `postgresql://…`, a `RecordStore`, or None:
-             in memory.
+    records: where executions, turns and responses are recorded: `sqlite:///FILE`, `postgresql://…`, a `RecordStore`, or
+             None: in memory.
 
     Records that a process left behind which has ended are closed when the dispatcher is made, as failed with the reason
     `process_restart`; `restarted` has the ids of those executions.
@@ -111,8 +111,8 @@ class Dispatcher:
     records (see `DispatchOutcome.lost_records`), not its run.
 
     Limits
-        Slots and sessions are guarded within this dispatcher: two processes that dispatch to one conversation are kept apart
-        only by a `DispatchQueue` on common records. In-memory records keep the last thousand dispatches.
+        Slots and sessions are guarded within this dispatcher: two processes that dispatch to one conversation are kept
+        apart only by a `DispatchQueue` on common records. In-memory records keep the last thousand dispatches.
     """
 
     def __init__(self, records: "str | RecordStore | None" = None) -> None:
@@ -120,14 +120,15 @@ class Dispatcher:
         from .records import RecordStore
 
         self.records = records if isinstance(records, RecordStore) else RecordStore(records)
-        self._ledger = Ledger(self.records)
-        self._services = Services(SlotTable(), Custody(), self._ledger)
+        self.ledger = Ledger(self.records)
+        self.custody = Custody()
+        self._services = Services(SlotTable(), self.custody, self.ledger)
         self._lock = threading.Lock()
         self._active: dict[str, Execution] = {}
         self._closed = False
         self._finalizer = weakref.finalize(self, self.records.close)
         self._finalizer.atexit = False
-        self.restarted = [] if self.records.in_memory else self._ledger.reconcile()
+        self.restarted = [] if self.records.in_memory else self.ledger.reconcile()
 
     def dispatch(
         self,
@@ -159,7 +160,7 @@ class Dispatcher:
         """
         limits = limits_of(output_timeout, tool_timeout, first)
         plan = plan_of(conversation, members, prompt, mode, limits, follow)
-        execution = self._start(plan, None, cancel)
+        execution = self._start(Execution(plan, self._services, cancel=cancel))
         try:
             execution.wait()
         except BaseException:
@@ -181,14 +182,14 @@ class Dispatcher:
         follow: Follow | None = None,
         cancel: CancelToken | None = None,
     ) -> DispatchStream:
-        """Give *prompt* to *members*, and return their events as they come. It starts at once; arguments as of `dispatch()`.
+        """Give *prompt* to *members*, and return their events as they come. The arguments are those of `dispatch()`.
 
-        Use it in a `with` block, or read it to its end: each member's last event is one `done`.
+        It starts at once. Use it in a `with` block, or read it to its end: each member's last event is one `done`.
         """
         limits = limits_of(output_timeout, tool_timeout, first)
         plan = plan_of(conversation, members, prompt, mode, limits, follow)
         channel = Channel()
-        return DispatchStream(self._start(plan, channel, cancel), channel)
+        return DispatchStream(self._start(Execution(plan, self._services, channel=channel, cancel=cancel)), channel)
 
     def stop(self, conversation: str, member: str, reason: str = USER_CANCEL) -> bool:
         """Stop *member* in *conversation*; its siblings go on. Returns whether this stop came first.
@@ -199,7 +200,8 @@ class Dispatcher:
         knowing = [execution for execution in found if execution.knows(member)]
         if found and not knowing:
             raise UsageError(f"no member {member!r} takes part in what runs in this conversation")
-        return any([execution.stop(member, reason) for execution in knowing])
+        stopped = [execution.stop(member, reason) for execution in knowing]
+        return any(stopped)
 
     def cancel_all(self, conversation: str | None = None, reason: str = CANCEL_ALL) -> int:
         """Stop every dispatch in *conversation* (None: everywhere); return how many this has stopped."""
@@ -212,12 +214,18 @@ class Dispatcher:
         self.cancel_all(reason=DISPATCHER_CLOSED)
         for execution in self._running(None):
             execution.wait(_CLOSE_SECONDS)
-        self._ledger.close()
+        self.ledger.close()
 
-    def run_recorded(self, record: "ExecutionRecord", members: Sequence[Member], limits: Limits) -> Execution:
-        """Start what the records say already runs: for queues. The caller waits for it."""
+    def run_recorded(
+        self, record: "ExecutionRecord", members: Sequence[Member], limits: Limits, on_end: Callable[[], object]
+    ) -> Execution:
+        """Start what the records say already runs: for queues. *on_end* is called, in a thread of ours, when it is over."""
         plan = Plan(record=record, members=tuple(members), prompt=record.prompt, limits=limits, recorded=True)
-        return self._start(plan, None, None)
+        return self._start(Execution(plan, self._services, on_end=on_end))
+
+    def runs(self, execution_id: str) -> bool:
+        """Whether this dispatcher runs that execution now."""
+        return any(execution.id == execution_id for execution in self._running(None))
 
     def __enter__(self) -> Self:
         return self
@@ -227,8 +235,7 @@ class Dispatcher:
     ) -> None:
         self.close()
 
-    def _start(self, plan: Plan, channel: Channel | None, cancel: CancelToken | None) -> Execution:
-        execution = Execution(plan, self._services, channel, cancel)
+    def _start(self, execution: Execution) -> Execution:
         with self._lock:
             if self._closed:
                 raise UsageError("the dispatcher is closed")

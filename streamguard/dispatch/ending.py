@@ -1,5 +1,6 @@
 """How the end of a process comes about: by itself, or since we stop it; and when nothing of it is left."""
 
+import logging
 import threading
 from collections.abc import Callable
 
@@ -11,6 +12,8 @@ __all__ = ["Ending"]
 _DRAIN_SECONDS = 0.5
 _LOOK_SECONDS = 0.02
 _HOOK_SECONDS = 10.0
+
+_log = logging.getLogger("streamguard")
 
 
 class Ending:
@@ -94,6 +97,8 @@ class _Hook:
     def _call(self) -> None:
         try:
             self._run()
+        except Exception as exc:
+            _log.warning("on_stall failed", extra={"error_type": type(exc).__name__})
         finally:
             self._done = True
             self._wake()

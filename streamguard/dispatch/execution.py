@@ -53,7 +53,15 @@ class Plan:
 class Execution:
     """Runs a plan in threads of its own. Whoever has it may stop members, or all of it, or wait for its end."""
 
-    def __init__(self, plan: Plan, services: Services, channel: Channel | None, cancel: CancelToken | None) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        services: Services,
+        *,
+        channel: Channel | None = None,
+        cancel: CancelToken | None = None,
+        on_end: Callable[[], object] = bool,
+    ) -> None:
         self.plan = plan
         self.id = plan.record.id
         self.conversation = plan.record.conversation
@@ -65,6 +73,7 @@ class Execution:
         """What went wrong with the dispatch itself: a fault in the caller's `follow`, say."""
         self._services = services
         self._channel = channel
+        self._on_end = on_end
         self._supervisor = Supervisor()
         self._losses = Losses()
         self._lock = threading.Lock()
@@ -128,6 +137,7 @@ class Execution:
             self._forget()
             self._supervisor.close()
             self.ended.set()
+            self._on_end()
             if self._channel is not None:
                 self._channel.end(self.outcome or self.failure or RuntimeError("the dispatch came to nothing"))
 
@@ -179,8 +189,10 @@ class Execution:
 
     def _run_side_by_side(self) -> None:
         threads = []
+        run: Callable[[], object]
         for member in self.plan.members:
-            run = functools.partial(contextvars.copy_context().run, self._run_turn, member)
+            context = contextvars.copy_context()
+            run = functools.partial(context.run, functools.partial(self._run_turn, member))
             thread = threading.Thread(target=run, name=f"streamguard-turn-{member.name}", daemon=True)
             try:
                 thread.start()

@@ -9,8 +9,6 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, Literal, TypeVar
 
-from sqlalchemy.exc import SQLAlchemyError
-
 from ..core import Deadline
 from ..core.bounded import run_until
 from ..errors import DeadlineExceededError, StreamguardError
@@ -20,7 +18,7 @@ from .rows import ExecutionRecord, ResponseRecord, TurnRecord
 if TYPE_CHECKING:
     from .records import RecordStore
 
-__all__ = ["LOST", "Ledger", "Lost", "Losses"]
+__all__ = ["LOST", "Ledger", "Losses", "Lost"]
 
 T = TypeVar("T")
 Lost = Literal["lost"]
@@ -29,8 +27,13 @@ LOST: Final = "lost"
 
 _PATIENCE_AFTER_LOSS = 0.25
 _BACKLOG = 100
+_KEPT_IN_MEMORY = 1000
 
 _log = logging.getLogger("streamguard")
+
+
+class RecordsError(StreamguardError):
+    """Raised by a queue whose records are locked, read-only or gone. A dispatch goes on without."""
 
 
 class Losses:
@@ -53,6 +56,7 @@ class Ledger:
 
     def __init__(self, store: "RecordStore") -> None:
         self.store = store
+        self._failures: tuple[type[Exception], ...] = (*store.failures, StreamguardError)
         self._lost = False
         self._running = 0
         self._lock = threading.Lock()
@@ -75,15 +79,15 @@ class Ledger:
         """Record how a turn ended."""
         self._try(f"turn {turn.member}", losses, lambda: self.store.commit_turn(turn))
 
-    def commit_execution(
-        self, record: ExecutionRecord, verdict: Verdict, outcomes: dict[str, str], losses: Losses
-    ) -> None:
+    def commit_execution(self, record: ExecutionRecord, verdict: Verdict, outcomes: dict[str, str], losses: Losses) -> None:
         """Record how a dispatch ended; one whose beginning was lost is recorded now."""
 
         def commit() -> None:
             if self.store.execution(record.id) is None:
                 self.store.begin_execution(record)
             self.store.transition(record.id, verdict, outcomes=outcomes)
+            if self.store.in_memory:
+                self.store.forget_all_but(_KEPT_IN_MEMORY)
 
         self._try("execution", losses, commit)
 
@@ -95,6 +99,13 @@ class Ledger:
     def set_session(self, conversation: str, member: str, session_id: str | None, losses: Losses) -> None:
         """Record the session to resume next time."""
         self._try(f"session {member}", losses, lambda: self.store.set_session(conversation, member, session_id))
+
+    def ask(self, name: str, call: Callable[[], T]) -> T:
+        """Return what *call* finds in the records, or writes to them. Raises RecordsError if that fails."""
+        try:
+            return self._bounded(call)
+        except self._failures as exc:
+            raise RecordsError(f"the records cannot be used ({name}): {type(exc).__name__}") from exc
 
     def reconcile(self) -> list[str]:
         """End what no living owner runs; return the executions that this call ended."""
@@ -136,8 +147,8 @@ class Ledger:
 
     def _try(self, name: str, losses: Losses, call: Callable[[], T]) -> T | Lost:
         try:
-            result = call() if self.store.in_memory else self._bounded(call)
-        except (SQLAlchemyError, OSError, StreamguardError) as exc:
+            result = self._bounded(call)
+        except self._failures as exc:
             self._lost = True
             losses.add(name)
             _log.warning("a record is lost", extra={"record": name.partition(" ")[0], "error_type": type(exc).__name__})
@@ -146,6 +157,8 @@ class Ledger:
         return result
 
     def _bounded(self, call: Callable[[], T]) -> T:
+        if self.store.in_memory:
+            return call()
         # The database's own limits come first, and tell more; this one is for a line on which nothing comes back.
         seconds = _PATIENCE_AFTER_LOSS if self._lost else self.store.timeout + 0.5
         return run_until(call, Deadline.after(seconds), None, expired=_took_too_long, grace=0, name="records")

@@ -19,10 +19,10 @@ __all__ = [
     "PROCESS_RESTART",
     "TIMEOUT",
     "USER_CANCEL",
-    "TurnEnd",
     "ExecutionStatus",
     "ResponseStatus",
     "Tally",
+    "TurnEnd",
     "TurnStatus",
     "Verdict",
     "may_restart",
@@ -117,13 +117,13 @@ def response_verdict(ending: TurnEnd, *, commit_refused: bool = False) -> Verdic
         return Verdict(ResponseStatus.FAILED, ending.error or "provider_error")
     if not ending.done:
         return Verdict(ResponseStatus.INTERRUPTED, ENDED_WITHOUT_DONE)
-    return Verdict(ResponseStatus.COMPLETED, ResponseStatus.COMPLETED)
+    return Verdict(ResponseStatus.COMPLETED, ResponseStatus.COMPLETED.value)
 
 
 def turn_verdict(ending: TurnEnd) -> Verdict:
     """Return what the turn's record says (R17)."""
     if ending.done and not ending.failed and ending.stop is None:
-        return Verdict(TurnStatus.SUCCEEDED, TurnStatus.SUCCEEDED)
+        return Verdict(TurnStatus.SUCCEEDED, TurnStatus.SUCCEEDED.value)
     if ending.stop == TIMEOUT:
         return Verdict(TurnStatus.FAILED, TIMEOUT)
     if ending.stop is not None:
@@ -167,7 +167,7 @@ class Tally:
             return Verdict(ExecutionStatus.CANCELLED, USER_CANCEL)
         if ExecutionStatus.FAILED in statuses or None in statuses:
             return Verdict(ExecutionStatus.FAILED, self.error or ENDED_WITHOUT_DONE)
-        return Verdict(ExecutionStatus.SUCCEEDED, ExecutionStatus.SUCCEEDED)
+        return Verdict(ExecutionStatus.SUCCEEDED, ExecutionStatus.SUCCEEDED.value)
 
 
 def timeout_sentence(silence: float) -> str:

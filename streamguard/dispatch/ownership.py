@@ -40,7 +40,7 @@ class Owner:
     started: float = field(default_factory=_own_start)
 
     def gone(self) -> bool:
-        """Whether this owner's process is known to have ended: only its own machine can tell, and need not await a lease."""
+        """Whether this owner's process is known to have ended: its own machine can tell, without waiting for a lease."""
         if self.host != _this_host():
             return False
         try:
@@ -77,9 +77,7 @@ def _end(connection: Connection, owner: Row[Any]) -> list[str]:
     ended = list(connection.execute(select(executions.c.id).where(*running)).scalars())
     _fail(connection, executions, owner.id, ExecutionStatus.RUNNING, status=ExecutionStatus.FAILED, reason=PROCESS_RESTART)
     _fail(connection, turns, owner.id, TurnStatus.RUNNING, status=TurnStatus.FAILED, terminal_reason=PROCESS_RESTART)
-    _fail(
-        connection, responses, owner.id, ResponseStatus.PROCESSING, status=ResponseStatus.FAILED, reason=PROCESS_RESTART
-    )
+    _fail(connection, responses, owner.id, ResponseStatus.PROCESSING, status=ResponseStatus.FAILED, reason=PROCESS_RESTART)
     return ended
 
 

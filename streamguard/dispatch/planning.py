@@ -42,7 +42,7 @@ def plan_of(
 def names_of(members: Sequence[Member]) -> list[str]:
     """Return the members' names. Raises TypeError for what is no member, UsageError for none at all, or one twice."""
     if isinstance(members, str) or not all(isinstance(member, Member) for member in members):
-        raise TypeError("members= takes a list of members: CommandMember, StreamMember, CallableMember, or what is like them")
+        raise TypeError("members= takes a list of members, such as CommandMember, StreamMember, CallableMember")
     names = [member.name for member in members]
     if not names:
         raise UsageError("members= is empty: a dispatch needs at least one")

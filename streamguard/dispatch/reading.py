@@ -12,9 +12,13 @@ from .events import Event, Kind
 from .members import Member, TurnContext
 from .outcome import may_restart
 from .route import size_of
+from .spawn import CommandStartError
 from .timer import Timer
 
-__all__ = ["Reading", "TurnState"]
+__all__ = ["NOT_STARTED", "Reading", "TurnState"]
+
+NOT_STARTED = "not_started"
+"""The error code of a member whose program cannot be started: missing, or not executable."""
 
 _NO_FRAMES = frozenset({Kind.ERROR, Kind.STDERR, Kind.DIAGNOSTIC, Kind.DONE})
 """What a program that never began may leave behind."""
@@ -35,6 +39,12 @@ class TurnState:
     phase: str = "custody"
     attempts: int = 0
     session_id: str | None = None
+
+    @property
+    def to_leave(self) -> bool:
+        """Whether the member's thread is to end, once nobody listens any more."""
+        ending = self.cell.ending
+        return self.token.cancelled or ending is None or ending.stop is None
 
 
 class Reading:
@@ -61,7 +71,8 @@ class Reading:
         try:
             self._run(feed)
         except BaseException as exc:
-            self._state.cell.fail(None, f"{type(exc).__name__}: {exc}")
+            code = NOT_STARTED if isinstance(exc, CommandStartError) else None
+            self._state.cell.fail(code, f"{type(exc).__name__}: {exc}")
             raise
         finally:
             # Only now nothing uses the session any more, however long ago the turn was given up.
@@ -128,7 +139,9 @@ class _Attempt:
         """Take events until `done`, the end, or a stop."""
         for event in events:
             if self._state.gate.cancelled:
-                return
+                if self._state.to_leave:
+                    return
+                continue  # while the program is looked at, before it is killed
             self._state.timer.observe(event)
             self._take(event)
             if event.kind is Kind.DONE:

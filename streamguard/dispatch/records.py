@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from sqlalchemy import Column, Connection, Engine, Table, delete, insert, select, update
+from sqlalchemy import Column, Connection, Engine, Table, delete, func, insert, select, update
+from sqlalchemy.exc import SQLAlchemyError
 
 from ..core.clock import wall
 from .outcome import ExecutionStatus, ResponseStatus, TurnStatus, Verdict
@@ -44,6 +45,9 @@ class RecordStore:
     Limits
         An SQLite file must be on a local disk: its locks, and its write-ahead log, do not work over a network.
     """
+
+    failures: tuple[type[Exception], ...] = (SQLAlchemyError, OSError)
+    """What the methods raise when the database cannot be used."""
 
     def __init__(self, records: str | None = None, *, lease: float = 30.0, timeout: float = 2.0) -> None:
         self.engine: Engine = make_engine(records, timeout=timeout)
@@ -161,12 +165,25 @@ class RecordStore:
             connection.execute(delete(owners).where(owners.c.id == self.owner.id))
 
     def reconcile(self) -> list[str]:
-        """End what no living owner runs as failed, `process_restart`; return the ids of the executions that this call ended.
+        """End what no living owner runs as failed, `process_restart`; return the ids of the executions this call ended.
 
         An owner is gone when its lease has run out, or when this machine knows that its process has ended (T32).
         """
         with self.writing() as connection:
             return end_orphans(connection, self.owner)
+
+    def forget_all_but(self, newest: int) -> None:
+        """Delete executions that are over, with their turns and responses, except the *newest* ones."""
+        over = executions.c.status.not_in((ExecutionStatus.QUEUED, ExecutionStatus.RUNNING))
+        with self.writing() as connection:
+            last = connection.execute(select(func.max(executions.c.position))).scalar() or 0
+            old = list(
+                connection.execute(select(executions.c.id).where(over, executions.c.position <= last - newest)).scalars()
+            )
+            if old:
+                connection.execute(delete(turns).where(turns.c.execution_id.in_(old)))
+                connection.execute(delete(responses).where(responses.c.execution_id.in_(old)))
+                connection.execute(delete(executions).where(executions.c.id.in_(old)))
 
     def _open(self) -> None:
         if self._ready:

@@ -1,12 +1,13 @@
 """What is recorded, as plain data, and the rows of the tables that it stands for. No statement is run here."""
 
 from dataclasses import dataclass
-from typing import Any
-
-from sqlalchemy import Row
+from typing import TYPE_CHECKING, Any
 
 from ..core.clock import wall
 from .outcome import ExecutionStatus, ResponseStatus, TurnStatus, read_reason
+
+if TYPE_CHECKING:
+    from sqlalchemy import Row
 
 __all__ = [
     "TRANSITIONS",
@@ -93,7 +94,7 @@ def execution_values(record: ExecutionRecord) -> dict[str, Any]:
     }
 
 
-def execution_of(row: Row[Any]) -> ExecutionRecord:
+def execution_of(row: "Row[Any]") -> ExecutionRecord:
     """Return the record of a row; older words are read as today's (R23)."""
     return ExecutionRecord(
         id=row.id,
@@ -123,7 +124,7 @@ def turn_values(turn: TurnRecord) -> dict[str, Any]:
     }
 
 
-def turn_of(row: Row[Any]) -> TurnRecord:
+def turn_of(row: "Row[Any]") -> TurnRecord:
     """Return the record of a row; older words are read as today's."""
     return TurnRecord(
         id=row.id,
@@ -150,7 +151,7 @@ def response_values(response: ResponseRecord) -> dict[str, Any]:
     }
 
 
-def response_of(row: Row[Any]) -> ResponseRecord:
+def response_of(row: "Row[Any]") -> ResponseRecord:
     """Return the record of a row; older words are read as today's."""
     return ResponseRecord(
         turn_id=row.turn_id,

@@ -78,9 +78,7 @@ class SlotTable:
         """
         with self._lock:
             hold = self._holders.get((conversation, member))
-            meant = (
-                hold is not None and execution_id in (None, hold.execution_id) and epoch in (None, hold.epoch)
-            )
+            meant = hold is not None and execution_id in (None, hold.execution_id) and epoch in (None, hold.epoch)
             stopped = hold is not None and meant and self._bury(hold, reason)
         if hold is None or not stopped:
             _log.info("a stop came too late, or was not for this turn", extra={"member": member, "reason": reason})

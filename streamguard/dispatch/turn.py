@@ -13,6 +13,7 @@ from ..core.bounded import left_behind, run_until
 from ..core.pump import End, Pump
 from ..errors import DeadlineExceededError, StreamguardError
 from ..telemetry import TurnFinished, emit
+from ..telemetry.words import word
 from .answer import Answer, diagnostics_of, evidence_of
 from .cell import TurnCell
 from .conclusion import Conclusion, last_events
@@ -109,7 +110,7 @@ class Turn:
             self._pull()
         except Exception as exc:
             self.state.cell.fail("dispatch_error", f"{type(exc).__name__}: {exc}")
-            _log.exception("a turn failed inside the dispatch")
+            _log.error("a turn failed inside the dispatch", extra={"error_type": type(exc).__name__})
         finally:
             self._close_timer()
         return self._conclude()
@@ -263,7 +264,7 @@ class Turn:
                 execution_id=self.plan.execution_id,
                 member=self._name,
                 status=outcome.turn_status,
-                reason=outcome.turn_reason,
+                reason=word(outcome.turn_reason),  # a member's own error code, or the caller's reason for a stop
                 seconds=outcome.duration,
                 silence=self._silence,
             )

@@ -28,6 +28,7 @@ from .sockets import CutError, HasFileno, SocketGuard, attach_response, current_
 
 __all__ = ["Adapter"]
 
+
 class _cut_wins:
     """Turn whatever a cut made of the block, an error or a seeming success, into CutError."""
 

@@ -3,24 +3,17 @@
 import json
 from typing import Any, Final
 
-from ..errors import MalformedChunkError
 from .chunk import Chunk, index_of
 from .events import Event
-from .frames import choice_error, foreign_frame, frame_error, in_stream_error, not_an_object
+from .frame_decoder import FrameDecoder
+from .frames import choice_error, foreign_frame, frame_error, in_stream_error
 
 __all__ = ["ChatDecoder"]
 
-_END_MARKER: Final = "[DONE]"
 _decode_json: Final = json.JSONDecoder().raw_decode
-_JSON_NAMES: Final[dict[type, str]] = {
-    str: "a JSON string",
-    list: "a JSON array",
-    bool: "a JSON boolean",
-    type(None): "null",
-}
 
 
-class ChatDecoder:
+class ChatDecoder(FrameDecoder):
     """Turn the events of one stream into chat chunks.
 
     A JSON object that is neither an error nor a known frame of another API is handed over as it is, choices or not.
@@ -28,11 +21,10 @@ class ChatDecoder:
     *Limits*: once `done`, nothing more is decoded; what a server sends behind its end marker is dropped.
     """
 
-    __slots__ = ("_ended", "done")
+    __slots__ = ("_ended",)
 
     def __init__(self) -> None:
-        self.done = False
-        """The end marker `[DONE]` was seen, whatever the blanks around it."""
+        super().__init__()
         self._ended: dict[int, bool] = {}
 
     @property
@@ -55,9 +47,13 @@ class ChatDecoder:
         except (ValueError, RecursionError):
             end = -1
         if end != len(data) or type(frame) is not dict:
-            frame = self._object_of(event)
+            frame = self.object_of(event)
             if frame is None:
                 return None
+        return self.take(frame, data, event.event)
+
+    def take(self, frame: dict[str, Any], body: str, name: str = "message") -> Chunk:
+        """Return the chunk of a decoded *frame*, and note what it says about the end. Raises as `decode()` does."""
         choices = frame.get("choices")
         if (
             not choices
@@ -65,22 +61,12 @@ class ChatDecoder:
             or "errors" in frame
             or "type" in frame
             or frame.get("object") == "error"
-            or event.event == "error"
+            or name == "error"
         ):
-            _refuse(event, frame)
+            _refuse(name, frame, body)
         if type(choices) is list:
-            self._note(choices, frame, data)
+            self._note(choices, frame, body)
         return Chunk(frame)
-
-    def decode_last(self, event: Event) -> Chunk | None:
-        """Decode a last event whose blank line never came: its chunk if the JSON is whole, else None.
-
-        Raises `InStreamError` for an error frame, as `decode()` does.
-        """
-        try:
-            return self.decode(event)
-        except MalformedChunkError:
-            return None
 
     def _note(self, choices: list[Any], frame: dict[str, Any], data: str) -> None:
         for choice in choices:
@@ -94,32 +80,12 @@ class ChatDecoder:
             else:
                 self._ended.setdefault(index_of(choice), False)
 
-    def _object_of(self, event: Event) -> dict[str, Any] | None:
-        try:
-            value = json.loads(event.data)
-        except (ValueError, RecursionError) as error:
-            self._take_text(event, event.data, "not JSON", cause=error)
-            return None
-        if isinstance(value, dict):
-            return value
-        self._take_text(event, value, _JSON_NAMES.get(type(value), "a JSON number"))
-        return None
 
-    def _take_text(self, event: Event, value: object, kind: str, *, cause: Exception | None = None) -> None:
-        if event.event == "error":
-            raise in_stream_error(value, {}, event.data) from cause
-        text = value.strip() if isinstance(value, str) else None
-        if text == _END_MARKER:
-            self.done = True
-        elif text != "":
-            raise not_an_object(event.data, kind) from cause
-
-
-def _refuse(event: Event, frame: dict[str, Any]) -> None:
-    error = frame_error(frame, event.data)
-    if error is None and event.event == "error":
-        error = in_stream_error(frame, frame, event.data)
+def _refuse(name: str, frame: dict[str, Any], body: str) -> None:
+    error = frame_error(frame, body)
+    if error is None and name == "error":
+        error = in_stream_error(frame, frame, body)
     if error is not None:
         raise error
-    if not frame.get("choices") and (foreign := foreign_frame(frame, event.data)) is not None:
+    if not frame.get("choices") and (foreign := foreign_frame(frame, body)) is not None:
         raise foreign

@@ -3,15 +3,13 @@
 from collections.abc import Iterator
 from typing import Any
 
-from .events import Event
-
 __all__ = [
     "Chunk",
+    "chat_has_content",
     "choice_text",
     "choices_of",
     "delta_of",
     "finish_reason_of",
-    "has_content",
     "index_of",
     "legacy_call",
     "reasoning_text",
@@ -19,7 +17,6 @@ __all__ = [
 ]
 
 _TEXT_PARTS = ("text", "output_text", None)
-_EMPTY_DATA = ("", "{}", '{"type":"ping"}', '{"type": "ping"}')
 
 
 class Chunk(dict[str, Any]):
@@ -60,24 +57,9 @@ class Chunk(dict[str, Any]):
         return usage if usage and isinstance(usage, dict) else None
 
 
-def has_content(chunk: object) -> bool:
-    """Return whether something that a model wrote is in *chunk*: text, reasoning, a refusal or a piece of a tool call.
-
-    Heartbeats (`{}`), empty choices, role-only and empty deltas, usage and finish reasons are no content. Made for
-    `counts=`, so it takes whatever a stream hands over: an event counts if it has data and is no ping, anything else
-    that is no chat chunk counts if it is truthy.
-    """
-    if isinstance(chunk, dict):
-        return _chunk_has_content(chunk)
-    if isinstance(chunk, Event):
-        return chunk.data.strip() not in _EMPTY_DATA and chunk.event != "ping"
-    return bool(chunk)
-
-
-def _chunk_has_content(chunk: dict[str, Any]) -> bool:
-    if isinstance(chunk, Chunk) or "choices" in chunk:
-        return any(_choice_has_content(choice) for choice in choices_of(chunk))
-    return bool(chunk) and chunk.get("type") != "ping"
+def chat_has_content(chunk: dict[str, Any]) -> bool:
+    """Return whether a choice of the chat chunk holds something that a model wrote."""
+    return any(_choice_has_content(choice) for choice in choices_of(chunk))
 
 
 def _choice_has_content(choice: dict[str, Any]) -> bool:

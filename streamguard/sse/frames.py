@@ -6,14 +6,14 @@ from typing import Any, Final
 from ..errors import InStreamError, MalformedChunkError
 from .chunk import finish_reason_of
 
-__all__ = ["choice_error", "foreign_frame", "frame_error", "in_stream_error", "not_an_object"]
+__all__ = ["ANTHROPIC_TYPES", "choice_error", "foreign_frame", "frame_error", "in_stream_error", "not_an_object"]
 
 _MAX_BODY_BYTES: Final = 64 * 1024
 _MAX_QUOTE: Final = 200
 _SUCCESS_CODES: Final = (0, 200, "", "0", "200", "ok", "OK", "success")
 _MESSAGE_KEYS: Final = ("message", "msg", "detail", "error_description", "description", "title", "error")
 _STATUS_KEYS: Final = ("status", "status_code", "statusCode")
-_ANTHROPIC_TYPES: Final = (
+ANTHROPIC_TYPES: Final = (
     "message_start",
     "message_delta",
     "message_stop",
@@ -70,21 +70,23 @@ def in_stream_error(error: object, frame: dict[str, Any], body: str) -> InStream
     return InStreamError(_cut(message), type=_type_of(source, frame), code=code, body=_cut(body))
 
 
-def foreign_frame(frame: dict[str, Any], body: str) -> MalformedChunkError | None:
-    """Return an error that names the API, if *frame* is one of another streaming API's; None if it is not."""
-    api = _api_of(frame)
-    if api is None:
+def foreign_frame(
+    frame: dict[str, Any], body: str, *, own: str = "chat", expected: str = "expected a chat chunk"
+) -> MalformedChunkError | None:
+    """Return an error that names the API, if *frame* is one of another streaming API's than `decode=own` reads."""
+    name, decode = _api_of(frame) or ("", own)
+    if decode == own:
         return None
     return MalformedChunkError(
-        f"expected an OpenAI-compatible chat chunk, but this is a frame of {api}; "
-        f'decode="events" or decode="json" reads such a stream: {_quote(body)}'
+        f"{expected}, but this is a frame of {name}; "
+        f'decode="{decode}" reads such a stream, decode="events" any: {_quote(body)}'
     )
 
 
-def not_an_object(body: str, kind: str) -> MalformedChunkError:
+def not_an_object(body: str, kind: str, expected: str = "expected a chat chunk") -> MalformedChunkError:
     """Return the error for data that is no JSON object; *kind* says what it is instead."""
     return MalformedChunkError(
-        f"expected a chat chunk, which is a JSON object, but the event's data is {kind}; "
+        f"{expected}, which is a JSON object, but the event's data is {kind}; "
         f'decode="events" hands over any event: {_quote(body)}'
     )
 
@@ -151,16 +153,19 @@ def _code_of(error: dict[str, Any], frame: dict[str, Any]) -> str | int | None:
     return None
 
 
-def _api_of(frame: dict[str, Any]) -> str | None:
+def _api_of(frame: dict[str, Any]) -> tuple[str, str] | None:
+    """Return the name of the API that *frame* belongs to, and the `decode=` that reads it."""
     kind = frame.get("type")
-    if kind in _ANTHROPIC_TYPES:
-        return "the Anthropic Messages API"
+    if kind in ANTHROPIC_TYPES:
+        return "the Anthropic Messages API", "anthropic"
     if isinstance(kind, str) and kind.startswith("response."):
-        return "the OpenAI Responses API"
+        return "the OpenAI Responses API", "responses"
+    if isinstance(frame.get("choices"), list):
+        return "the OpenAI Chat Completions API", "chat"
     if isinstance(frame.get("candidates"), list) or isinstance(frame.get("promptFeedback"), dict):
-        return "the Gemini API"
+        return "the Gemini API", "json"
     if isinstance(frame.get("done"), bool) and ("message" in frame or "response" in frame):
-        return "Ollama's native API"
+        return "Ollama's native API", "json"
     return None
 
 

@@ -6,9 +6,12 @@ from typing import Any, Final
 from .chunk import choice_text, finish_reason_of, index_of, legacy_call, reasoning_text, refusal_text
 from .tool_calls import ToolCall, ToolCallCollector
 
-__all__ = ["Message", "MessageAssembler"]
+__all__ = ["Draft", "Message", "MessageAssembler"]
 
-_CUT_SHORT: Final = ("length", "content_filter", None)
+_CUT_SHORT: Final = (
+    *("length", "content_filter", None),
+    *("max_output_tokens", "max_tokens", "model_context_window_exceeded", "refusal"),  # Responses, Anthropic
+)
 _NO_DELTA: Final[dict[str, Any]] = {}
 
 
@@ -42,7 +45,7 @@ class MessageAssembler:
     __slots__ = ("_drafts", "_usage")
 
     def __init__(self) -> None:
-        self._drafts: dict[int, _Draft] = {}
+        self._drafts: dict[int, Draft] = {}
         self._usage: dict[str, Any] | None = None
 
     @property
@@ -83,18 +86,20 @@ class MessageAssembler:
         choices: tuple[Message, ...] = ()
         if drafts.keys() - {0}:
             choices = tuple(drafts[index].message(complete) for index in sorted(drafts))
-        return drafts.get(0, _Draft()).message(complete, usage=self._usage, choices=choices)
+        return drafts.get(0, Draft()).message(complete, usage=self._usage, choices=choices)
 
     def _add_choice(self, choice: dict[str, Any]) -> None:
         index = index_of(choice)
         draft = self._drafts.get(index)
         if draft is None:
-            draft = self._drafts[index] = _Draft()
+            draft = self._drafts[index] = Draft()
         delta = choice.get("delta")
         draft.add(choice, delta if type(delta) is dict else _NO_DELTA)
 
 
-class _Draft:
+class Draft:
+    """The pieces of one message, while they come."""
+
     __slots__ = ("calls", "finish_reason", "reasoning", "refusal", "text")
 
     def __init__(self) -> None:
@@ -106,6 +111,7 @@ class _Draft:
         self.finish_reason: str | None = None
 
     def add(self, choice: dict[str, Any], delta: dict[str, Any]) -> None:
+        """Add what a chat choice and its delta hold."""
         content = delta.get("content")
         if type(content) is str and content:
             self.text.append(content)
@@ -129,6 +135,7 @@ class _Draft:
         self.finish_reason = self.finish_reason or finish_reason_of(choice)
 
     def message(self, complete: bool, *, usage: dict[str, Any] | None = None, choices: tuple[Message, ...] = ()) -> Message:
+        """Return the message so far."""
         final = complete and self.finish_reason not in _CUT_SHORT
         calls = [(call, final and call.usable) for call in self.calls.calls()]
         return Message(

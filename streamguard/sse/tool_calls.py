@@ -4,7 +4,7 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["ToolCall", "ToolCallCollector"]
+__all__ = ["ToolCall", "ToolCallCollector", "function_piece"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +107,11 @@ class _Draft:
                 self.arguments.append(arguments)
         elif isinstance(arguments, dict | list):
             self.arguments.append(json.dumps(arguments))
+
+
+def function_piece(index: object, id_: object = None, name: object = None, arguments: object = None) -> dict[str, Any]:
+    """Return a piece of a call in the shape of a chat delta's, from what another API calls by other names."""
+    return {"index": index, "id": id_, "function": {"name": name, "arguments": arguments}}
 
 
 _NOTHING = ToolCall("", "", "")

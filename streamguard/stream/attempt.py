@@ -7,6 +7,7 @@ here, its body is still being read) or `Opened`, then a `Block` for each that wa
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import requests
 
@@ -16,14 +17,16 @@ from ..core.pump import Feed
 from ..errors import NotEventStreamError, StreamguardError
 from ..http import SocketGuard, attach_response, current_guard, find_socket, read_at_most, read_blocks, status_error
 from .clocks import Phase
+from .decode import Decoder
 from .request import RequestPlan
 
-__all__ = ["BAD_BODY_SECONDS", "Block", "Opened", "Rejected", "read_attempt"]
+__all__ = ["BAD_BODY_SECONDS", "Block", "Item", "Opened", "Rejected", "read_attempt", "read_response"]
 
 BAD_BODY_SECONDS = 1.0
 """How long the body of an error response may take."""
 _BAD_BODY_BYTES = 65536
 _QUOTED_BYTES = 512
+_ITEM_WEIGHT = 1024
 _FIELDS = (b"", b"data", b"event", b"id", b"retry")
 
 
@@ -31,10 +34,13 @@ _FIELDS = (b"", b"data", b"event", b"id", b"retry")
 class Opened:
     """The headers of the final response are here."""
 
-    response: requests.Response
+    response: requests.Response | None
+    """None: what was opened has no headers."""
     at: float
     judged: bool = True
     """Whether it is known to be what was asked for. False: that depends on how the body begins, and is said later."""
+    decoder: Decoder | None = None
+    """What decodes the blocks, where only whoever opened the stream knows it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,9 +56,36 @@ class Rejected:
 class Block:
     """A block of the body, as it was read."""
 
-    data: bytes
+    data: Any
+    """bytes, but in an `Item`."""
     at: float
     """When it arrived."""
+
+    @property
+    def size(self) -> int:
+        """How many bytes came with it."""
+        return len(self.data)
+
+    @property
+    def weight(self) -> int:
+        """What it counts against the capacity between reader and consumer."""
+        return len(self.data)
+
+
+class Item(Block):
+    """An object that a library has read and decoded."""
+
+    __slots__ = ()
+
+    @property
+    def size(self) -> int:
+        """Its bytes, if it is made of them; what became an object has none that we know."""
+        return len(self.data) if isinstance(self.data, bytes) else 0
+
+    @property
+    def weight(self) -> int:
+        """As much as a thousandth of the capacity, or as its bytes."""
+        return max(self.size, _ITEM_WEIGHT)
 
 
 def read_attempt(plan: RequestPlan, event_stream: bool, feed: Feed) -> None:
@@ -64,7 +97,8 @@ def read_attempt(plan: RequestPlan, event_stream: bool, feed: Feed) -> None:
     try:
         response = _send(plan, session, guard)
         try:
-            _read_response(plan, response, event_stream, feed, guard)
+            _guard_body(plan, response, guard)
+            read_response(response, feed, guard, event_stream=event_stream, asked_for_stream=plan.asked_for_stream)
         finally:
             response.close()
     finally:
@@ -86,16 +120,16 @@ def _send(plan: RequestPlan, session: requests.Session, guard: SocketGuard) -> r
 _PHASES = {"connect": Phase.CONNECT, "response": Phase.RESPONSE, "headers": Phase.RESPONSE}
 
 
-def _read_response(
-    plan: RequestPlan, response: requests.Response, event_stream: bool, feed: Feed, guard: SocketGuard
+def read_response(
+    response: requests.Response, feed: Feed, guard: SocketGuard, *, event_stream: bool, asked_for_stream: bool = True
 ) -> None:
-    _guard_body(plan, response, guard)
+    """Judge a response whose body *guard* can cut, and read it to its end; *event_stream*: it has to be one."""
     guard.check()
     if response.status_code >= 400:
         _reject_status(response, feed)
     blocks = read_blocks(response)
     if event_stream:
-        blocks = _event_stream(plan, response, blocks, feed)
+        blocks = _event_stream(asked_for_stream, response, blocks, feed)
     feed.put(Opened(response, monotonic()))
     for block in blocks:
         guard.check()
@@ -112,14 +146,14 @@ def _guard_body(plan: RequestPlan, response: requests.Response, guard: SocketGua
 
 
 def _event_stream(
-    plan: RequestPlan, response: requests.Response, blocks: Iterator[bytes], feed: Feed
+    asked_for_stream: bool, response: requests.Response, blocks: Iterator[bytes], feed: Feed
 ) -> Iterator[bytes]:
     """Return the blocks if the response is an event stream, judged by its type or else by how its body begins."""
     kind = re.split("[;,]", response.headers.get("Content-Type", ""), maxsplit=1)[0].strip().lower()
     if kind == "text/event-stream":
         return blocks
     if kind not in ("", "text/plain"):
-        _reject_type(plan, response, feed, b"")
+        _reject_type(asked_for_stream, response, feed, b"")
     feed.put(Opened(response, monotonic(), judged=False))
     beginning = b""
     for block in blocks:
@@ -127,7 +161,7 @@ def _event_stream(
         if len(beginning) >= _QUOTED_BYTES or b"\n" in beginning or b"\r" in beginning:
             break
     if beginning and not begins_like_events(beginning):
-        _reject_type(plan, response, feed, beginning)
+        _reject_type(asked_for_stream, response, feed, beginning)
     return _chain(beginning, blocks)
 
 
@@ -143,19 +177,19 @@ def _chain(beginning: bytes, blocks: Iterator[bytes]) -> Iterator[bytes]:
     yield from blocks
 
 
-def _reject_type(plan: RequestPlan, response: requests.Response, feed: Feed, beginning: bytes) -> None:
-    feed.put(Rejected(response, monotonic(), _not_event_stream(plan, response, beginning)))
+def _reject_type(asked_for_stream: bool, response: requests.Response, feed: Feed, beginning: bytes) -> None:
+    feed.put(Rejected(response, monotonic(), _not_event_stream(asked_for_stream, response, beginning)))
     missing = max(0, _QUOTED_BYTES - len(beginning))
     beginning += read_at_most(response, missing, BAD_BODY_SECONDS) if missing else b""
-    raise _not_event_stream(plan, response, beginning)
+    raise _not_event_stream(asked_for_stream, response, beginning)
 
 
-def _not_event_stream(plan: RequestPlan, response: requests.Response, beginning: bytes) -> NotEventStreamError:
+def _not_event_stream(asked_for_stream: bool, response: requests.Response, beginning: bytes) -> NotEventStreamError:
     kind = response.headers.get("Content-Type")
     body = beginning[:_QUOTED_BYTES].decode("utf-8", "replace")
     hint = ""
     if "json" in (kind or "") or body.lstrip()[:1] in ("{", "["):
-        missing = "" if plan.asked_for_stream else " (it does not)"
+        missing = "" if asked_for_stream else " (it does not)"
         hint = f'; it looks like JSON: does the payload set "stream": true{missing}?'
     message = f"status {response.status_code}, but not an event stream: Content-Type {kind!r}{hint}; it begins {body!r}"
     return NotEventStreamError(message, content_type=kind, body=body)

@@ -13,9 +13,20 @@ from typing import Any, Protocol
 import sseclient
 
 from ..errors import MalformedChunkError, UsageError
-from ..sse import ChatDecoder, EventClient
+from ..sse import (
+    AnthropicAssembler,
+    AnthropicDecoder,
+    Assembler,
+    ChatDecoder,
+    EventClient,
+    FrameDecoder,
+    MessageAssembler,
+    ObjectWatcher,
+    ResponsesAssembler,
+    ResponsesDecoder,
+)
 
-__all__ = ["Decoder", "Ending", "decoder_of"]
+__all__ = ["Decoder", "Ending", "ObjectDecoder", "assembler_of", "decoder_of"]
 
 
 class Ending(Enum):
@@ -39,6 +50,10 @@ class Decoder(Protocol):
         """Heartbeat comments seen so far."""
 
     @property
+    def missing(self) -> str:
+        """What is missing where the body ends and `ending` is still open."""
+
+    @property
     def ending(self) -> Ending:
         """How far the stream, as far as its chunks have been taken, has said that it is complete."""
 
@@ -54,6 +69,7 @@ class BytesDecoder:
 
     comments = 0
     ending = Ending.ANYWHERE
+    missing = ""
 
     def feed(self, data: bytes) -> Iterator[Any]:
         return iter((data,))
@@ -66,6 +82,7 @@ class EventDecoder:
     """`decode="events"`: `sseclient.Event` objects. An unfinished last block is discarded, as the WHATWG standard says."""
 
     ending = Ending.ANYWHERE
+    missing = ""
 
     def __init__(self) -> None:
         self._client = EventClient()
@@ -106,9 +123,12 @@ class JSONDecoder(EventDecoder):
 class ChatStreamDecoder:
     """`decode="chat"`: OpenAI-compatible chunks."""
 
+    missing = "the stream ended with neither [DONE] nor a finish reason"
+    _frames: type[FrameDecoder] = ChatDecoder
+
     def __init__(self) -> None:
         self._client = EventClient()
-        self._chat = ChatDecoder()
+        self._decoder = self._frames()
 
     @property
     def comments(self) -> int:
@@ -116,33 +136,86 @@ class ChatStreamDecoder:
 
     @property
     def ending(self) -> Ending:
-        if self._chat.done:
-            return Ending.DONE
-        return Ending.FINISHED if self._chat.finished else Ending.OPEN
+        return _ending_of(self._decoder)
 
     def feed(self, data: bytes) -> Iterator[Any]:
         return self._decoded(self._client.feed(data))
 
     def finish(self) -> Iterator[Any]:
         event = self._client.finish()
-        chunk = None if event is None else self._chat.decode_last(event)
+        chunk = None if event is None else self._decoder.decode_last(event)
         if chunk is not None:
             yield chunk
 
     def _decoded(self, events: Iterable[sseclient.Event]) -> Iterator[Any]:
-        decode = self._chat.decode
+        decode = self._decoder.decode
         for event in events:
             chunk = decode(event)
             if chunk is not None:
                 yield chunk
 
 
+class ResponsesStreamDecoder(ChatStreamDecoder):
+    """`decode="responses"`: the events of the OpenAI Responses API."""
+
+    missing = "the stream ended without response.completed"
+    _frames = ResponsesDecoder
+
+
+class AnthropicStreamDecoder(ChatStreamDecoder):
+    """`decode="anthropic"`: the events of the Anthropic Messages API."""
+
+    missing = "the stream ended with neither message_stop nor a stop reason"
+    _frames = AnthropicDecoder
+
+
+class ObjectDecoder:
+    """Chunks that a library has decoded: they are handed over as they are. Where their API is known, so is its end."""
+
+    comments = 0
+    missing = "the stream ended before it said that it was complete"
+
+    def __init__(self) -> None:
+        self._watcher = ObjectWatcher()
+
+    @property
+    def ending(self) -> Ending:
+        return _ending_of(self._watcher) if self._watcher.known else Ending.ANYWHERE
+
+    def feed(self, data: Any) -> Iterator[Any]:
+        self._watcher.see(data)
+        yield data
+
+    def finish(self) -> Iterator[Any]:
+        return iter(())
+
+
+def _ending_of(decoder: FrameDecoder | ObjectWatcher) -> Ending:
+    if decoder.done:
+        return Ending.DONE
+    return Ending.FINISHED if decoder.finished else Ending.OPEN
+
+
 _DECODERS: dict[str, Callable[[], Decoder]] = {
     "chat": ChatStreamDecoder,
+    "responses": ResponsesStreamDecoder,
+    "anthropic": AnthropicStreamDecoder,
     "events": EventDecoder,
     "json": JSONDecoder,
     "bytes": BytesDecoder,
 }
+
+_ASSEMBLERS: dict[str, Callable[[], Assembler]] = {
+    "chat": MessageAssembler,
+    "responses": ResponsesAssembler,
+    "anthropic": AnthropicAssembler,
+}
+
+
+def assembler_of(decode: object) -> Assembler | None:
+    """Return what puts the message together for a caller's `decode=`, or None where that makes no message."""
+    make = _ASSEMBLERS.get(decode) if isinstance(decode, str) else None
+    return None if make is None else make()
 
 
 def decoder_of(decode: object) -> Callable[[], Decoder]:

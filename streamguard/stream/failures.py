@@ -101,10 +101,10 @@ class Failures:
             f"cancelled: {self._so_far()}", **self._details(self._recorder.phase, text), reason=reason
         )
 
-    def incomplete(self, text: str | None) -> IncompleteStreamError:
-        """Return the error for a body that ended without saying that it was complete."""
+    def incomplete(self, missing: str, text: str | None) -> IncompleteStreamError:
+        """Return the error for a body that ended without saying that it was complete; *missing* says what it lacks."""
         kind = IncompleteStreamError if self._recorder.chunks else EmptyStreamError
-        what = "the stream ended with neither [DONE] nor a finish reason" if self._recorder.chunks else "an empty stream"
+        what = missing if self._recorder.chunks else "an empty stream"
         message = (
             f"{what}: {self._so_far()}. All that came is in .partial_text. "
             "If this upstream always ends so, strict=False accepts it."

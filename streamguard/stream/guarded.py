@@ -17,10 +17,10 @@ from ..core.forks import forks
 from ..core.limits import NOT_GIVEN, Limit, NotGiven, Timeouts, seconds_of
 from ..core.pump import Feed
 from ..errors import UsageError
-from ..sse import Chunk, Message, MessageAssembler
+from ..sse import AnthropicChunk, Assembler, Chunk, Message, ResponseChunk
 from ..telemetry.events import Upstream
 from .attempt import read_attempt
-from .decode import BytesDecoder, decoder_of
+from .decode import BytesDecoder, assembler_of, decoder_of
 from .heartbeat import HEARTBEAT
 from .loop import CLOSED, Over, Settings, Source, StreamLoop
 from .report import Recorder, StreamReport
@@ -231,7 +231,7 @@ def _abandon(token: CancelToken, recorder: Recorder, teller: Teller, pid: int) -
     teller.collected()
 
 
-def _summary_of(assembler: MessageAssembler | None) -> Callable[[], tuple[str | None, dict[str, Any] | None]]:
+def _summary_of(assembler: Assembler | None) -> Callable[[], tuple[str | None, dict[str, Any] | None]]:
     def summary() -> tuple[str | None, dict[str, Any] | None]:
         return (None, None) if assembler is None else (assembler.finish_reason, assembler.usage)
 
@@ -271,6 +271,14 @@ _RETRY_BY_DEFAULT = before_first_chunk()
 def guarded_stream(
     method: str, url: str, *, decode: Literal["chat"] = "chat", **options: Unpack[_Keywords]
 ) -> GuardedStream[Chunk]: ...
+@overload
+def guarded_stream(
+    method: str, url: str, *, decode: Literal["responses"], **options: Unpack[_Keywords]
+) -> GuardedStream[ResponseChunk]: ...
+@overload
+def guarded_stream(
+    method: str, url: str, *, decode: Literal["anthropic"], **options: Unpack[_Keywords]
+) -> GuardedStream[AnthropicChunk]: ...
 @overload
 def guarded_stream(
     method: str, url: str, *, decode: Literal["events"], **options: Unpack[_Keywords]
@@ -314,8 +322,9 @@ def guarded_stream(
     Nothing is sent until the first `next()`, `open()` or `with`. requests' own keywords (`json data params headers auth
     cookies files proxies verify cert allow_redirects hooks`) pass through; `timeout=` and `stream=` do not.
 
-    decode:    `"chat"` (default: OpenAI-compatible chunks), `"events"` (`sseclient.Event`), `"json"` (each event's data),
-               `"bytes"`, or a callable on events (whose None is skipped).
+    decode:    `"chat"` (default: OpenAI-compatible chunks), `"responses"` (events of OpenAI's Responses API), `"anthropic"`
+               (of the Messages API), `"events"` (`sseclient.Event`), `"json"` (each event's data), `"bytes"`, or a callable
+               on events (whose None is skipped).
     counts:    predicate on chunks: only those count as progress; all are handed over. Default: every chunk counts.
     strict:    False accepts a stream that ends without saying that it is complete. Default True.
     end_grace: seconds of silence, after every choice has its finish reason, that complete the stream. Default 1; None: off.
@@ -347,7 +356,7 @@ def guarded_stream(
         make_decoder=make_decoder,
         convert=decode if callable(decode) else None,
         counts=counts,
-        assembler=MessageAssembler() if decode == "chat" else None,
+        assembler=assembler_of(decode),
         strict=bool(strict),
         end_grace=seconds_of("end_grace", end_grace),
         heartbeat=_positive("heartbeat", heartbeat),

@@ -23,7 +23,7 @@ from ..core.limits import Timeouts
 from ..core.pump import End, Feed, Pump
 from ..errors import StreamguardError, UsageError
 from ..http import request_id
-from ..sse import MessageAssembler
+from ..sse import Assembler
 from .attempt import BAD_BODY_SECONDS, Block, Opened, Rejected
 from .clocks import Alarm, Phase, StreamClocks
 from .decode import Decoder, Ending
@@ -86,7 +86,7 @@ class Settings:
     make_decoder: Callable[[], Decoder]
     convert: Callable[[Any], Any] | None
     counts: Callable[[Any], object] | None
-    assembler: MessageAssembler | None
+    assembler: Assembler | None
     strict: bool
     end_grace: float | None
     heartbeat: float | None
@@ -270,6 +270,8 @@ class StreamLoop:
                 return  # a thread that is just cancelling has yet to put the end there
             if isinstance(item, End):
                 return
+            if isinstance(item, Opened) and item.decoder is not None:
+                self._decoder = item.decoder
             if isinstance(item, Block):
                 yield from self._decoder.feed(item.data)
 
@@ -405,6 +407,8 @@ class StreamLoop:
             case Phase():
                 self._enter(item)
             case Opened():
+                if item.decoder is not None:
+                    self._decoder = item.decoder
                 self._headers(item)
                 self._opened = item.judged
                 if self._clocks.phase is not Phase.FIRST:  # else it runs since these headers came, not yet judged
@@ -418,6 +422,8 @@ class StreamLoop:
                 self._ended(item)
 
     def _headers(self, item: Opened | Rejected) -> None:
+        if item.response is None:
+            return
         recorder, self.response = self._recorder, item.response
         recorder.headers_at = recorder.headers_at or item.at
         recorder.status_code = item.response.status_code
@@ -427,14 +433,14 @@ class StreamLoop:
         self._clocks.heard(self._waited)
         pump = self._pump  # once: a close() in another thread takes it away
         if pump is not None:
-            pump.feed.take(len(block.data))
+            pump.feed.take(block.weight)
         known = self._decoder.comments
         try:
             self._chunks = self._decoder.feed(block.data)
         except StreamguardError as exc:
             self._attempt_failed("error", self._failures.from_reader(exc, self.text))
             return
-        self._recorder.received(block.at, len(block.data), self._decoder.comments - known)
+        self._recorder.received(block.at, block.size, self._decoder.comments - known)
         self._fresh = True
         self._arrived = block.at
 
@@ -458,10 +464,11 @@ class StreamLoop:
         """The stream is over: complete, or not."""
         if ending is Ending.DONE and not self._body_ended and self._source.keeps_connection and self._pump is not None:
             self._pump.join(_DRAIN_SECONDS)
-        if ending is not Ending.OPEN and (self._settings.assembler is None or self._recorder.chunks):
+        vouched = ending is Ending.ANYWHERE or self._settings.assembler is None or self._recorder.chunks
+        if ending is not Ending.OPEN and vouched:
             self._completed()
         elif self._settings.strict:
-            self._attempt_failed("error", self._failures.incomplete(self.text))
+            self._attempt_failed("error", self._failures.incomplete(self._decoder.missing, self.text))
         else:
             self.cut()
             self._end("incomplete", Over())

@@ -167,6 +167,8 @@ class OpenTelemetryHook:
         failed = event.status in (None, "waiting_external_service") or event.error_type is not None
         error_type = event.error_type or event.status or _OTHER
         attributes = {"streamguard.run.status": event.status}
+        for key in [key for key in list(self._spans) if key.startswith(f"{event.id} ")]:
+            self._end(key, error_type=None, attributes={"streamguard.step.status": "cancelled"})  # its end was not awaited
         self._end(event.id, error_type=error_type if failed else None, attributes=attributes)
 
 

@@ -328,7 +328,7 @@ def test_a_worker_that_is_about_to_end_loses_no_call(monkeypatch: pytest.MonkeyP
 
 
 def test_a_forked_child_starts_workers_of_its_own() -> None:
-    """A child has none of its parent's waiting workers, and does not wait for them."""
+    """A child has none of its parent's workers: it does not wait for them, and does not count them."""
     output = run_script(
         """
         import warnings
@@ -337,14 +337,17 @@ def test_a_forked_child_starts_workers_of_its_own() -> None:
         def call():
             return run_until(os.getpid, None, None, expired=TimeoutError, reuse=True)
         assert call() == os.getpid()
+        try:
+            bounded_call(time.sleep, 60, limit=0.05)
+        except DeadlineExceededError:
+            assert abandoned_threads() == 1
         pid = os.fork()
         if not pid:
-            assert call() == os.getpid()
-            os._exit(7)
-        print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), call() == os.getpid())
+            os._exit(7 if (call(), abandoned_threads()) == (os.getpid(), 0) else 1)
+        print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), call() == os.getpid(), abandoned_threads())
         """
     )
-    assert output == "7 True\n"
+    assert output == "7 True 1\n"
 
 
 @pytest.mark.parametrize("reuse", [False, True])
@@ -355,8 +358,9 @@ def test_a_stuck_call_does_not_hold_up_the_exit(reuse: bool) -> None:
         f"""
         from streamguard.core.bounded import run_until
         from streamguard.core.deadline import Deadline
+        stuck = lambda: time.sleep(60)
         try:
-            run_until(lambda: time.sleep(60), Deadline.after(0.1), None, expired=lambda overran: Exception(overran), reuse={reuse})
+            run_until(stuck, Deadline.after(0.1), None, expired=lambda overran: Exception(overran), reuse={reuse})
         except Exception as error:
             print(error)
         """

@@ -19,7 +19,7 @@ from streamguard.testing import Gateway
 from ..http.servers import blackhole
 from .live import PROMPT, Streams, consume, has_reader, stream_from, wait_until
 
-LIMIT = 0.06
+LIMIT = 0.05
 FRAMINGS = ["chunked", "length", "close", "http10"]
 ENCODINGS = [None, "gzip", "gzip-members", "deflate"]
 MANNERS = {

@@ -1,5 +1,6 @@
 """Events: what a stream tells, in which order, and that an event is plain and bounded."""
 
+import contextlib
 import dataclasses
 import typing
 from collections.abc import Callable
@@ -47,10 +48,8 @@ def consume(gateway: Gateway, **options: Any) -> Any:
     """Read a stream to its end, whatever that is; return it."""
     options.setdefault("retry", None)
     stream = guarded_stream("POST", gateway.url, **options)
-    try:
+    with contextlib.suppress(StreamguardError):
         stream.read()
-    except StreamguardError:
-        pass
     return stream
 
 
@@ -121,7 +120,7 @@ def test_a_stall_is_told_by_its_phase(
     assert (stall.phase, stall.fired, stall.limit) == (phase, True, 0.1)
     assert stall.silence >= 0.1
     assert [(half.phase, half.fired, half.limit) for half in halves] == [(phase, False, 0.1)] * (phase != "dead")
-    assert all(0.05 <= half.silence for half in halves)
+    assert all(half.silence >= 0.05 for half in halves)
 
 
 def test_a_timeout_of_requests_own_is_a_stall(streamguard_gateway: Serve, told: list[Event]) -> None:

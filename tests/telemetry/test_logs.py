@@ -1,5 +1,6 @@
 """The default: the log, event first, with its fields under `extra`."""
 
+import contextlib
 import logging
 import subprocess
 import sys
@@ -25,9 +26,9 @@ def lines(caplog: pytest.LogCaptureFixture, level: int = logging.DEBUG) -> list[
     return [(record.levelname, record.getMessage()) for record in ours]
 
 
-def extra(caplog: pytest.LogCaptureFixture, number: int = -1) -> dict[str, Any]:
-    fields: dict[str, Any] = caplog.records[number].streamguard  # type: ignore[attr-defined]
-    return fields
+def extras(caplog: pytest.LogCaptureFixture) -> list[dict[str, Any]]:
+    """Return the fields of each record of ours."""
+    return [vars(record)["streamguard"] for record in caplog.records if record.name == "streamguard"]
 
 
 @pytest.fixture(autouse=True)
@@ -38,10 +39,8 @@ def _everything(caplog: pytest.LogCaptureFixture) -> None:
 def read(gateway: Gateway, **options: Any) -> Any:
     options.setdefault("retry", None)
     stream = guarded_stream("POST", gateway.url, **options)
-    try:
+    with contextlib.suppress(StreamguardError):
         stream.read()
-    except StreamguardError:
-        pass
     return stream
 
 
@@ -55,11 +54,7 @@ def test_one_info_line_for_each_finished_stream(
     stream = read(streamguard_gateway(script), response=0.1, name="mine")
     infos = [line for line in lines(caplog) if line[0] == "INFO"]
     assert infos == [("INFO", f"stream {outcome}")]
-    assert extra(caplog) == {
-        "event": "stream_finished",
-        "operation": "chat",
-        **stream.report.to_log(),
-    }
+    assert extras(caplog)[-1] == {"event": "stream_finished", "operation": "chat", **stream.report.to_log()}
 
 
 def test_attempts_are_debug(streamguard_gateway: Serve, caplog: pytest.LogCaptureFixture) -> None:
@@ -75,8 +70,8 @@ def test_attempts_are_debug(streamguard_gateway: Serve, caplog: pytest.LogCaptur
         ("DEBUG", "attempt finished"),
         ("INFO", "stream completed"),
     ]
-    assert extra(caplog, 3)["event"] == "stream_retry"
-    assert extra(caplog, 3)["error_type"] == "TransportError"
+    (fields,) = [fields for fields in extras(caplog) if fields["event"] == "stream_retry"]
+    assert (fields["attempt"], fields["error_type"], fields["pause"]) == (1, "TransportError", 0.0)
 
 
 def test_silence_is_a_warning(streamguard_gateway: Serve, caplog: pytest.LogCaptureFixture) -> None:
@@ -89,7 +84,7 @@ def test_silence_is_a_warning(streamguard_gateway: Serve, caplog: pytest.LogCapt
         ("WARNING", "stream silent for half of its limit in phase idle"),
         ("WARNING", "stream silent for its whole limit in phase idle"),
     ]
-    fields = next(record.streamguard for record in caplog.records if record.levelno == logging.WARNING)  # type: ignore[attr-defined]
+    fields = next(fields for fields in extras(caplog) if fields["event"] == "stream_stalled")
     assert (fields["event"], fields["phase"], fields["fired"], fields["limit"]) == ("stream_stalled", "first", False, 0.5)
 
 
@@ -108,7 +103,7 @@ def test_runs_and_steps(caplog: pytest.LogCaptureFixture) -> None:
         ("DEBUG", "step policy ok"),
         ("INFO", "run agent completed_with_fallback"),
     ]
-    assert extra(caplog) == {
+    assert extras(caplog)[-1] == {
         "event": "run_finished",
         "id": "r1",
         "run": "agent",
@@ -136,14 +131,11 @@ def test_a_closer_that_failed(caplog: pytest.LogCaptureFixture) -> None:
     """It is a WARNING with the exception's type."""
     emit(OTHERS[0])
     assert lines(caplog) == [("WARNING", "a closer failed")]
-    assert extra(caplog)["error_type"] == "RuntimeError"
+    assert extras(caplog)[-1]["error_type"] == "RuntimeError"
 
 
 def test_nothing_is_shown_until_logging_is_configured() -> None:
     """A program that configures no logging sees none of it, not even the warnings."""
-    program = (
-        "from streamguard.telemetry import ThreadAbandoned, emit\n"
-        "emit(ThreadAbandoned(kind='reader'))\n"
-    )
+    program = "from streamguard.telemetry import ThreadAbandoned, emit\nemit(ThreadAbandoned(kind='reader'))\n"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=50, check=True)
     assert (done.stdout, done.stderr) == ("", "")

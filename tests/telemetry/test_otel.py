@@ -1,5 +1,6 @@
 """The OpenTelemetry adapter, with the real SDK and exporters in memory."""
 
+import contextlib
 import gc
 import threading
 from collections.abc import Callable
@@ -68,10 +69,8 @@ def read(gateway: Gateway, **options: Any) -> Any:
     options.setdefault("retry", None)
     options.setdefault("json", {"model": "gpt-5-mini", "stream": True})
     stream = guarded_stream("POST", gateway.url, **options)
-    try:
+    with contextlib.suppress(StreamguardError):
         stream.read()
-    except StreamguardError:
-        pass
     return stream
 
 

@@ -62,9 +62,10 @@ class Claude(JsonLines):
         return [Event(kind=Kind.SIGNAL if kind == "ping" else Kind.STATUS, text=words(kind))]
 
     def _delta(self, parent: str, delta: dict[str, Any]) -> Event:
-        if delta.get("type") not in _DELTAS:
-            return Event(kind=Kind.STATUS, text=words(delta.get("type")))
-        kind, key = _DELTAS[words(delta.get("type"))]
+        name = words(delta.get("type"))
+        if name not in _DELTAS:
+            return Event(kind=Kind.STATUS, text=name)
+        kind, key = _DELTAS[name]
         text = words(delta.get(key))
         self._streamed.add((self._message_ids.get(parent, ""), kind))
         if kind is Kind.TOOL_CALL:

@@ -38,13 +38,13 @@ class Codex(JsonLines):
 
     def _started(self, message: dict[str, Any]) -> list[Event]:
         item = mapping(message.get("item"))
-        if item.get("type") not in _TOOLS:
+        if words(item.get("type")) not in _TOOLS:
             return self._bookkeeping(item)
         return [Event(kind=Kind.TOOL_CALL, text=words(item.get("command")), **_tool(item))]
 
     def _updated(self, message: dict[str, Any]) -> list[Event]:
         item = mapping(message.get("item"))
-        if item.get("type") not in _TOOLS:
+        if words(item.get("type")) not in _TOOLS:
             return self._bookkeeping(item)
         return [Event(kind=Kind.TOOL_CALL, text=words(item.get("aggregated_output")), delta=True, **_tool(item))]
 

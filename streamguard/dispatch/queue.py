@@ -1,0 +1,261 @@
+"""A durable queue of dispatches: in order for each conversation, one run at a time for each slot."""
+
+import contextlib
+import functools
+import logging
+import queue
+import threading
+import uuid
+from collections.abc import Callable, Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Self, TypeVar
+
+from ..core import monotonic
+from ..core.limits import NOT_GIVEN, Limit, NotGiven
+from ..errors import StreamguardError, UsageError
+from ..telemetry.pools import take_place
+from .dispatcher import Dispatcher
+from .execution import Execution, Limits, Mode
+from .members import Member
+from .outcome import USER_CANCEL, ExecutionStatus, Verdict
+from .planning import names_of
+from .settings import limits_of
+
+if TYPE_CHECKING:
+    from .rows import ExecutionRecord
+
+__all__ = ["DispatchQueue"]
+
+T = TypeVar("T")
+
+_OVER = (ExecutionStatus.SUCCEEDED, ExecutionStatus.FAILED, ExecutionStatus.CANCELLED)
+_LOOK_SECONDS = 0.25
+_CLOSE_SECONDS = 15.0
+QUEUE_CLOSED = "queue_closed"
+
+_log = logging.getLogger("streamguard")
+
+
+class DispatchQueue:
+    """Takes entries from the dispatcher's records and runs them, in a thread of its own, between `start()` and `close()`.
+
+    dispatcher: runs them; its records hold them. With records in a file or on a server entries outlive the process, and
+                several processes may take entries from one store.
+    members:    those that entries may name.
+    at_once:    how many entries may run at the same time. Default 4.
+    poll:       seconds between two looks for what other processes have added or ended. Default 1.
+
+    Entries of one conversation start in the order they were submitted, each as soon as no entry that runs shares a member
+    with it. An entry that runs when its process ends becomes `failed`, `process_restart`: it is not run again unless
+    `retry()` asks for it.
+
+    Limits
+        A member serves several conversations at once. An entry that runs in another process cannot be cancelled from here.
+    """
+
+    def __init__(self, dispatcher: Dispatcher, members: Sequence[Member], *, at_once: int = 4, poll: float = 1.0) -> None:
+        from .entries import Entries
+
+        self.dispatcher = dispatcher
+        self._members = dict(zip(names_of(members), members, strict=True))
+        self._entries = Entries(dispatcher.records)
+        self._ledger = dispatcher.ledger
+        if at_once < 1 or not poll > 0:
+            raise UsageError("at_once= takes 1 or more, poll= seconds above 0")
+        self._at_once = at_once
+        self._poll = poll
+        self._bell: queue.SimpleQueue[None] = queue.SimpleQueue()
+        self._running: dict[str, Execution] = {}
+        self._changed = threading.Condition()
+        self._stopping = False
+        self._thread: threading.Thread | None = None
+
+    def start(self) -> Self:
+        """Begin to take entries. Idempotent."""
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="streamguard-queue", daemon=True)
+            self._thread.start()
+        return self
+
+    def submit(
+        self,
+        conversation: str,
+        members: Sequence[str],
+        prompt: str,
+        *,
+        mode: Mode = "parallel",
+        output_timeout: Limit | NotGiven = NOT_GIVEN,
+        tool_timeout: Limit = None,
+        first: Limit = None,
+        after: str | None = None,
+    ) -> str:
+        """Add an entry, and return its id. The arguments are those of `Dispatcher.dispatch()`, with members by name.
+
+        after: the id of an entry that must have succeeded first; if it fails or is cancelled, so is this one, with the
+               reason `chain_broken`.
+
+        Raises UsageError for what cannot be right, StreamguardError if the entry could not be recorded.
+        """
+        from .rows import ExecutionRecord
+
+        names = self._checked(members)
+        limits = limits_of(output_timeout, tool_timeout, first)
+        if not conversation or not isinstance(prompt, str) or mode not in ("parallel", "serial"):
+            raise UsageError("an entry takes the name of a conversation, text, and mode 'parallel' or 'serial'")
+        record = ExecutionRecord(
+            id=uuid.uuid4().hex,
+            conversation=conversation,
+            mode=mode,
+            members=names,
+            prompt=prompt,
+            options={name: getattr(limits, name) for name in ("output_timeout", "tool_timeout", "first")},
+            status=ExecutionStatus.QUEUED,
+            after=after,
+        )
+        self._ask(lambda: self._entries.add(record))
+        self._wake()
+        return record.id
+
+    def cancel(self, entry_id: str) -> bool:
+        """Cancel an entry that waits, or stop all of it if it runs here; return whether that took effect."""
+        execution = self._running.get(entry_id)
+        if execution is not None and not execution.ended.is_set():
+            return execution.cancel_all(USER_CANCEL)
+        cancelled = self._ask(lambda: self._entries.cancel(entry_id))
+        self._wake()
+        return cancelled
+
+    def stop(self, entry_id: str, member: str) -> bool:
+        """Stop one member of an entry that runs here; return whether that took effect.
+
+        Raises UsageError for a member that takes no part.
+        """
+        execution = self._running.get(entry_id)
+        return execution is not None and execution.stop(member, USER_CANCEL)
+
+    def retry(self, entry_id: str) -> bool:
+        """Run a failed entry once more, at its old place in the order; return False if it has not failed."""
+        asked = self._ask(lambda: self._entries.ask_again(entry_id))
+        self._wake()
+        return asked
+
+    def pause(self, conversation: str) -> None:
+        """Let no further entry of *conversation* start, in any process, until `resume()`. What runs goes on."""
+        self._ask(lambda: self._entries.set_paused(conversation, True))
+
+    def resume(self, conversation: str) -> None:
+        """Take back `pause()`."""
+        self._ask(lambda: self._entries.set_paused(conversation, False))
+        self._wake()
+
+    def entry(self, entry_id: str) -> "ExecutionRecord":
+        """Return an entry as recorded now. Raises UsageError for an unknown id."""
+        record = self._ask(lambda: self.dispatcher.records.execution(entry_id))
+        if record is None:
+            raise UsageError("there is no entry with this id")
+        return record
+
+    def entries(self, conversation: str) -> "list[ExecutionRecord]":
+        """Return all entries of *conversation*, in their order."""
+        return self._ask(lambda: self._entries.in_order(conversation))
+
+    def wait(self, entry_id: str, seconds: float | None = None) -> "ExecutionRecord":
+        """Wait at most *seconds* (None: without end) until an entry is over, and return it as it is then."""
+        until = None if seconds is None else monotonic() + seconds
+        while (record := self.entry(entry_id)).status not in _OVER:
+            left = _LOOK_SECONDS if until is None else min(_LOOK_SECONDS, until - monotonic())
+            if left <= 0:
+                break
+            with self._changed:
+                self._changed.wait(left)
+        return record
+
+    def close(self, *, drain: bool = False) -> None:
+        """Take no more entries, and end those that run here; entries that wait stay for the next start. Idempotent.
+
+        drain: wait for those that run, instead of stopping them as cancelled (`queue_closed`). Default False.
+        """
+        self._stopping = True
+        self._bell.put(None)
+        if self._thread is not None:
+            self._thread.join()
+        for execution in list(self._running.values()):
+            if not drain:
+                execution.cancel_all(QUEUE_CLOSED)
+            execution.wait(None if drain else _CLOSE_SECONDS)
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _run(self) -> None:
+        look_after = monotonic()
+        while not self._stopping:
+            self._reap()
+            if monotonic() >= look_after:
+                look_after = monotonic() + self.dispatcher.records.lease / 3
+                self._look_after()
+            if len(self._running) >= self._at_once or not self._take_one():
+                with contextlib.suppress(queue.Empty):
+                    self._bell.get(timeout=self._poll)
+
+    def _reap(self) -> None:
+        for entry_id, execution in list(self._running.items()):
+            if execution.ended.is_set():
+                del self._running[entry_id]
+
+    def _look_after(self) -> None:
+        """End what dead processes ran, and run what was claimed for us when the answer did not come back."""
+        self._ledger.reconcile()
+        with contextlib.suppress(StreamguardError):
+            for record in self._ask(self._entries.claimed):
+                if not self.dispatcher.runs(record.id):
+                    self._begin(record)
+
+    def _take_one(self) -> bool:
+        try:
+            record = self._ask(lambda: self._entries.claim(self._members))
+        except StreamguardError as exc:
+            _log.warning("the queue cannot take entries", extra={"error_type": type(exc).__name__})
+            return False
+        if record is not None:
+            self._begin(record)
+        return record is not None
+
+    def _begin(self, record: "ExecutionRecord") -> None:
+        free = take_place("dispatch_queue")
+        try:
+            members = [self._members[name] for name in record.members]
+            limits = Limits(**record.options)
+            on_end = functools.partial(self._ended, free)
+            self._running[record.id] = self.dispatcher.run_recorded(record, members, limits, on_end=on_end)
+        except (StreamguardError, LookupError, TypeError) as exc:
+            free()
+            _log.warning("an entry cannot be run", extra={"error_type": type(exc).__name__})
+            verdict = Verdict(ExecutionStatus.FAILED, "dispatch_error")
+            with contextlib.suppress(StreamguardError):
+                self._ask(lambda: self.dispatcher.records.transition(record.id, verdict))
+
+    def _ended(self, free: Callable[[], None]) -> None:
+        free()
+        self._wake()
+        with self._changed:
+            self._changed.notify_all()
+
+    def _wake(self) -> None:
+        self._bell.put(None)
+
+    def _ask(self, call: Callable[[], T]) -> T:
+        return self._ledger.ask("entry", call)
+
+    def _checked(self, members: Sequence[str]) -> list[str]:
+        names = [members] if isinstance(members, str) else list(members)
+        unknown = [name for name in names if name not in self._members]
+        if unknown or not names or len(set(names)) < len(names):
+            known = ", ".join(sorted(self._members))
+            raise UsageError(f"an entry names at least one member, each once, of: {known}; not {names!r}")
+        return names

@@ -1,0 +1,12 @@
+"""What may stand in a label or a log line though others chose it: one short word, as codes and reasons are."""
+
+import re
+
+__all__ = ["word"]
+
+_WORD = re.compile(r"[A-Za-z][\w.]{0,39}", re.ASCII)
+
+
+def word(text: str | None) -> str | None:
+    """Return *text* if it is one short word of letters, digits, `_` and `.`; None for None, else `"_OTHER"`."""
+    return text if text is None or _WORD.fullmatch(text) else "_OTHER"

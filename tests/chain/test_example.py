@@ -1,0 +1,67 @@
+"""examples/agent.py: the demonstration, all of it, against real servers."""
+
+import dataclasses
+import importlib.util
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+import requests
+
+from streamguard import UsageError
+from streamguard.testing import AgentAPI
+
+ROOT = Path(__file__).parent.parent.parent
+PATH = ROOT / "examples" / "agent.py"
+
+
+@pytest.fixture(scope="module")
+def agent() -> ModuleType:
+    """Load the example as a module."""
+    spec = importlib.util.spec_from_file_location("example_agent", PATH)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["example_agent"] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_all_runs_end_as_stated(agent: ModuleType, capsys: pytest.CaptureFixture[str]) -> None:
+    """`make example-agent` shows eight runs, each as it must be, and exits with 0."""
+    assert agent.main([]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 1 + len(agent.SCENARIOS) == 9
+    assert "NOT AS IT MUST BE" not in "".join(lines)
+
+
+def test_a_run_that_ends_otherwise_is_an_exit_code(agent: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    """If one run is not as stated, the example says so, and exits with 1."""
+    wrong = dataclasses.replace(agent.SCENARIOS[1], status="completed_with_fallback")
+    monkeypatch.setattr(agent, "SCENARIOS", [wrong])
+    assert agent.main([]) == 1
+
+
+def test_it_asks_a_server_of_your_own() -> None:
+    """With a URL it asks that server, and prints the result."""
+    with AgentAPI(policy_ms=0, profile_ms=0) as api:
+        command = [sys.executable, str(PATH), api.url]
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=50, check=False, env={"PYTHONPATH": str(ROOT)}
+        )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "completed" in done.stdout
+
+
+def test_the_api_does_what_it_is_told() -> None:
+    """Profile and policy answer as they were told; other paths are a 404; impossible services are refused."""
+    with AgentAPI(profile_ms=0, policy_ms=0, policy_status=503, allowed=False) as api, requests.Session() as session:
+        assert session.get(f"{api.url}/profile/7", timeout=5).json()["name"] == "Ada"
+        policy = session.get(f"{api.url}/policy?x=1", timeout=5)
+        assert (policy.status_code, policy.json()) == (503, {"allowed": False})
+        assert session.get(f"{api.url}/other", timeout=5).status_code == 404
+        assert session.post(f"{api.url}/policy", timeout=5).status_code == 404
+    with pytest.raises(UsageError, match="profile_ms"):
+        AgentAPI(profile_ms=-1)

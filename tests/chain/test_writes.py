@@ -1,0 +1,257 @@
+"""Steps that change something: retries, keys, and what is known after a timeout."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from streamguard import Chain, HTTPStatusError, Settled, StepContext, UsageError
+from streamguard.testing import Gateway
+
+from .steps import PROMPT, endings, obedient, stuck_step, timed, value
+
+Gateways = Callable[..., Gateway]
+
+UNAVAILABLE = "headers 503\nbody busy"
+
+
+def fails(times: int, error: Exception, seen: list[StepContext]) -> Callable[[StepContext], str]:
+    """Return a step that raises *error* so often, and then returns."""
+
+    def step(ctx: StepContext) -> str:
+        seen.append(ctx)
+        if len(seen) <= times:
+            raise error
+        return "done"
+
+    return step
+
+
+def test_a_safe_step_is_tried_again(streamguard_gateway: Gateways) -> None:
+    """An idempotent step is repeated after what may pass; the report counts the attempts."""
+    gateway = streamguard_gateway(UNAVAILABLE, UNAVAILABLE, "body {}")
+    chain = Chain("c", deadline=20)
+    chain.step(lambda ctx: ctx.get_json(gateway.url), name="a", retries=2, idempotent=True)
+    result = chain.run()
+    assert (result.status, result.steps["a"].attempts, len(gateway.requests)) == ("completed", 3, 3)
+
+
+def test_retries_have_a_count(streamguard_gateway: Gateways) -> None:
+    """After the last attempt the step fails with what that one met."""
+    gateway = streamguard_gateway(UNAVAILABLE)
+    chain = Chain("c", deadline=20)
+    chain.step(lambda ctx: ctx.get_json(gateway.url), name="a", retries=1, idempotent=True)
+    result = chain.run()
+    assert (endings(result), len(gateway.requests)) == ({"a": ("error", "http_503")}, 2)
+
+
+@pytest.mark.parametrize("script", ["headers 404\nbody no", "body <html>"])
+def test_what_will_not_pass_is_not_tried_again(script: str, streamguard_gateway: Gateways) -> None:
+    """A 404 or an answer that is not JSON is the same the next time."""
+    gateway = streamguard_gateway(script)
+    chain = Chain("c", deadline=20)
+    chain.step(lambda ctx: ctx.get_json(gateway.url), name="a", retries=5, idempotent=True)
+    chain.run()
+    assert len(gateway.requests) == 1
+
+
+def test_without_retries_there_is_one_attempt(streamguard_gateway: Gateways) -> None:
+    """Nothing is repeated that was not said to be repeatable."""
+    gateway = streamguard_gateway(UNAVAILABLE)
+    chain = Chain("c")
+    chain.step(lambda ctx: ctx.get_json(gateway.url), name="a", fallback=1)
+    chain.run()
+    assert len(gateway.requests) == 1
+
+
+def test_retries_stay_inside_of_the_budget() -> None:
+    """However many retries are allowed, the step's limit holds over all of them together."""
+    seen: list[StepContext] = []
+    chain = Chain("c", deadline=20)
+    step = fails(10**6, ConnectionResetError(), seen)
+    chain.step(step, name="a", limit=0.4, retries=10**6, idempotent=True, fallback=1)
+    result, seconds = timed(chain)
+    assert seconds < 0.4 + PROMPT
+    assert result.steps["a"].attempts == len(seen) >= 2
+    assert result.steps["a"].reason in ("connection_reset", "step_limit")
+
+
+def test_a_retry_after_beyond_the_budget_fails_at_once(streamguard_gateway: Gateways) -> None:
+    """A service that asks for an hour gets no second request, and nobody waits for it."""
+    gateway = streamguard_gateway("headers 503 retry-after: 3600\nbody busy")
+    chain = Chain("c", deadline=10)
+    chain.step(lambda ctx: ctx.get_json(gateway.url), name="a", retries=3, idempotent=True, fallback=1)
+    result, seconds = timed(chain)
+    assert (endings(result), len(gateway.requests)) == ({"a": ("error", "http_503")}, 1)
+    assert seconds < 5
+
+
+def test_each_attempt_may_have_a_limit_of_its_own(streamguard_gateway: Gateways) -> None:
+    """A call's own total is one attempt's: the next one may follow, inside of the step's limit."""
+    gateway = streamguard_gateway("stall", "body {}")
+    chain = Chain("c", deadline=20)
+    chain.step(lambda ctx: ctx.get_json(gateway.url, timeout=0.2), name="a", retries=1, idempotent=True)
+    assert (chain.run().status, len(gateway.requests)) == ("completed", 2)
+
+
+def test_a_cancel_wakes_the_pause_between_attempts() -> None:
+    """A step that waits for its next attempt ends when a critical one fails."""
+    seen: list[StepContext] = []
+    chain = Chain("c", max_parallel=2, deadline=20)
+    chain.step(fails(10**6, ConnectionResetError(), seen), name="a", retries=10**6, idempotent=True)
+    chain.step(obedient, name="critical", limit=0.3)
+    result = chain.run()
+    assert endings(result) == {"a": ("cancelled", "critical_failed"), "critical": ("timeout", "step_limit")}
+
+
+def test_one_key_for_all_attempts_of_a_step() -> None:
+    """All attempts of one run see one idempotency key; another run, and another step, has another."""
+    seen: list[StepContext] = []
+    chain = Chain("c", deadline=20)
+    step = fails(2, ConnectionResetError(), seen)
+    chain.step(step, name="a", retries=2, idempotency_key=True)
+    chain.step(lambda ctx: ctx.idempotency_key, name="b", idempotency_key=True)
+    chain.step(lambda ctx: ctx.idempotency_key, name="c")
+    first, second = chain.run(), chain.run()
+    keys = [ctx.idempotency_key for ctx in seen]
+    assert keys[0] is not None
+    assert keys == [keys[0]] * 3 + [second.steps["a"].idempotency_key]
+    assert len({keys[0], keys[3], first["b"], second["b"]}) == 4
+    assert (first.steps["a"].idempotency_key, first["c"]) == (keys[0], None)
+
+
+@pytest.mark.parametrize("inline", [False, True])
+def test_a_write_that_times_out_is_unknown(inline: bool, streamguard_gateway: Gateways) -> None:
+    """A POST that was cut may have been done: the reason says so, and no fallback hides it."""
+    gateway = streamguard_gateway("stall")
+    chain = Chain("c")
+    chain.step(lambda ctx: ctx.session.post(gateway.url, json={}), name="a", limit=0.2, fallback=1, inline=inline)
+    result = chain.run()
+    assert endings(result) == {"a": ("timeout", "unknown_outcome")}
+    assert (result.status, gateway.requests[0].method) == ("completed_with_fallback", "POST")
+
+
+def test_a_declared_write_is_unknown_whoever_sends_it() -> None:
+    """A step with idempotency_key or verify is a write, also if it does not use our session."""
+    chain = Chain("c")
+    chain.step(obedient, name="keyed", limit=0.1, idempotency_key=True, fallback=1)
+    chain.step(obedient, name="verified", limit=0.1, verify=value(None), fallback=1)
+    chain.step(obedient, name="read", limit=0.1, fallback=1)
+    assert [reason for _, reason in endings(chain.run()).values()] == [
+        "unknown_outcome",
+        "unknown_outcome",
+        "step_limit",
+    ]
+
+
+def test_repeatable_posts_and_reads_are_not_unknown(streamguard_gateway: Gateways) -> None:
+    """A POST that is declared idempotent, a GET, and a chat's POST leave nothing open."""
+    gateway = streamguard_gateway("stall")
+    chain = Chain("c")
+    chain.step(lambda ctx: ctx.session.post(gateway.url), name="a", limit=0.1, idempotent=True, fallback=1)
+    chain.step(lambda ctx: ctx.session.get(gateway.url), name="b", limit=0.1, fallback=1)
+    chain.step(lambda ctx: ctx.stream("POST", gateway.url).read(), name="c", limit=0.1, fallback=1)
+    chain.step(lambda ctx: ctx.session.stream("POST", gateway.url).read(), name="d", limit=0.1, fallback=1)
+    assert set(endings(chain.run()).values()) == {("timeout", "step_limit")}
+
+
+def test_a_write_that_never_started_is_skipped() -> None:
+    """Nothing is unknown about a write that was not begun."""
+    chain = Chain("c", deadline=0)
+    chain.step(obedient, name="a", idempotency_key=True)
+    assert endings(chain.run()) == {"a": ("skipped", "deadline_exhausted")}
+
+
+def test_a_transport_timeout_of_a_write_is_unknown_too(streamguard_gateway: Gateways) -> None:
+    """Also a limit of the call itself leaves open what the service did."""
+    gateway = streamguard_gateway("stall")
+    chain = Chain("c")
+    chain.step(lambda ctx: ctx.session.post(gateway.url, timeout=0.1), name="a", limit=5, fallback=1)
+    assert endings(chain.run()) == {"a": ("timeout", "unknown_outcome")}
+
+
+def test_verify_may_settle_that_it_was_done(streamguard_gateway: Gateways) -> None:
+    """verify= asks the service, with the same key; what it found done is the step's value, and the run goes on."""
+    gateway = streamguard_gateway("stall", 'body {"receipt": 42}')
+
+    def charge(ctx: StepContext) -> Any:
+        return ctx.session.post(gateway.url, headers={"Idempotency-Key": ctx.idempotency_key}).json()
+
+    def ask(ctx: StepContext) -> Settled[Any]:
+        return Settled(True, ctx.get_json(f"{gateway.url}/{ctx.idempotency_key}")["receipt"])
+
+    chain = Chain("c", deadline=20)
+    chain.step(charge, name="charge", limit=0.3, idempotency_key=True, verify=ask)
+    chain.step(lambda ctx: ctx.results["charge"], name="behind", needs="charge")
+    result = chain.run()
+    report = result.steps["charge"]
+    assert (result.status, result["behind"]) == ("completed", 42)
+    assert (report.status, report.reason, report.has_value) == ("ok", "verified", True)
+    posted, asked = gateway.requests
+    assert asked.target == f"/{posted.headers['idempotency-key']}"
+    assert report.idempotency_key == posted.headers["idempotency-key"]
+
+
+@pytest.mark.parametrize(
+    ("found", "reason"),
+    [(Settled(False), "step_limit"), (None, "unknown_outcome")],
+)
+def test_verify_may_settle_that_it_was_not(found: Settled[Any] | None, reason: str) -> None:
+    """Not done is a plain timeout; None is still unknown. Neither is a success."""
+    chain = Chain("c")
+    chain.step(obedient, name="a", limit=0.1, verify=value(found))
+    result = chain.run()
+    assert endings(result) == {"a": ("timeout", reason)}
+    assert result.status == "waiting_external_service"
+
+
+def test_a_verify_that_fails_or_hangs_leaves_it_unknown(streamguard_gateway: Gateways) -> None:
+    """The service may be down for the question, too: then nobody knows, and the limit holds for asking as well."""
+    gateway = streamguard_gateway("headers 500\nbody broken")
+    chain = Chain("c")
+    chain.step(obedient, name="a", limit=0.1, verify=lambda ctx: ctx.get_json(gateway.url), fallback=1)
+    chain.step(obedient, name="b", limit=0.1, verify=obedient, fallback=1)  # type: ignore[arg-type]
+    with stuck_step() as stuck:
+        chain.step(obedient, name="c", limit=0.1, verify=stuck, fallback=1)
+        result = chain.run()
+    assert set(endings(result).values()) == {("timeout", "unknown_outcome")}
+    assert [report.overran for report in result.steps.values()] == [False, False, True]
+
+
+def test_verify_needs_time_that_is_left() -> None:
+    """Behind the deadline nobody is asked; a reserve keeps time for it."""
+    asked: list[str] = []
+
+    def ask(ctx: StepContext) -> Settled[int]:
+        asked.append("asked")
+        return Settled(True, 1)
+
+    for reserve, ending in ((0.0, ("timeout", "unknown_outcome")), (0.5, ("ok", "verified"))):
+        chain = Chain("c", deadline=0.7)
+        chain.step(obedient, name="a", verify=ask, reserve=reserve)
+        assert endings(chain.run()) == {"a": ending}
+    assert asked == ["asked"]
+
+
+def test_a_bug_in_verify_propagates() -> None:
+    """verify= is code like a step's: a wrong return value, or a NameError in it, is raised by run()."""
+    chain = Chain("c")
+    chain.step(obedient, name="a", limit=0.1, verify=value(True), fallback=1)
+    with pytest.raises(UsageError, match="a Settled or None, not bool"):
+        chain.run()
+    chain = Chain("c")
+    chain.step(obedient, name="a", limit=0.1, verify=lambda ctx: missing, fallback=1)  # type: ignore[name-defined] # noqa: F821
+    with pytest.raises(NameError):
+        chain.run()
+
+
+def test_verify_is_not_asked_about_a_failure_that_is_known() -> None:
+    """Only a timeout is open: a service that said no has said it."""
+    asked: list[object] = []
+    chain = Chain("c")
+
+    def refused(ctx: StepContext) -> None:
+        raise HTTPStatusError("no", status_code=422)
+
+    chain.step(refused, name="a", verify=asked.append, fallback=1)
+    assert (endings(chain.run()), asked) == ({"a": ("error", "http_422")}, [])

@@ -1,0 +1,46 @@
+"""Small programs to supervise, and looks at what they leave behind."""
+
+import os
+import sys
+import textwrap
+
+import psutil
+
+SLACK = 3.0
+"""Seconds that a busy machine may add to what takes milliseconds."""
+
+
+def python(code: str, *arguments: str) -> list[str]:
+    """Return the argv of a bare interpreter that runs *code*; `say` writes a line at once."""
+    say = "import os, signal, sys, time\ndef say(text, to=1): os.write(to, text.encode() + b'\\n')\n"
+    return [sys.executable, "-I", "-S", "-c", say + textwrap.dedent(code), *arguments]
+
+
+def shell(script: str) -> list[str]:
+    return ["/bin/sh", "-c", script]
+
+
+def json_lines(*lines: str, then: str = "") -> list[str]:
+    """Return the argv of a program that prints *lines*, and then does what the shell script *then* says."""
+    printed = "\n".join(lines)
+    return shell(f"cat <<'END'\n{printed}\nEND\n{then}")
+
+
+def alive(pid: int) -> bool:
+    """Whether a process runs, and is no zombie."""
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+def group_is_gone(group: int) -> bool:
+    """Whether no member of a process group runs; a zombie that init has yet to reap is gone."""
+    return not any(_group(pid) == group and alive(pid) for pid in psutil.pids())
+
+
+def _group(pid: int) -> int | None:
+    try:
+        return os.getpgid(pid)
+    except ProcessLookupError:
+        return None

@@ -1,0 +1,254 @@
+"""What a real chain tells, and that nothing of what it handles is in it."""
+
+import logging
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from opentelemetry.trace import StatusCode
+from prometheus_client import CollectorRegistry
+
+from streamguard import CancelToken, Chain, bounded_call
+from streamguard.telemetry import (
+    ConcurrencyChanged,
+    Event,
+    RunFinished,
+    StepFallback,
+    StepFinished,
+    StepRetry,
+    StepStarted,
+    ThreadAbandoned,
+    set_hooks,
+)
+from streamguard.telemetry.pools import take_place
+from streamguard.telemetry.prometheus import PrometheusHook
+from streamguard.testing import Gateway
+
+from .test_events import names, only
+from .test_otel import Telemetry
+from .test_secrets import SECRET, Everything
+
+Serve = Callable[..., Gateway]
+
+
+def agent(gateway: Gateway, **options: Any) -> Chain:
+    """Return a chain of an optional step, which gets the first script, and a critical one, which gets the second."""
+    chain = Chain("agent", deadline=5)
+
+    @chain.step(fallback={"name": SECRET}, fallback_name="neutral_profile", **{"limit": 0.1, **options})
+    def profile(ctx: Any) -> Any:
+        return ctx.get_json(f"{gateway.url}/{SECRET}?user={ctx.inputs['user']}", headers={"X-Key": SECRET})
+
+    @chain.step(limit=2)
+    def policy(ctx: Any) -> Any:
+        return ctx.get_json(f"{gateway.url}/{SECRET}")
+
+    return chain
+
+
+FINE = f'body {{"{SECRET}": true}}'
+
+
+def test_a_run_tells_its_steps_in_order(streamguard_gateway: Serve, told: list[Event]) -> None:
+    """Each step's beginning and end between those of the run, a fallback before the end of its step."""
+    result = agent(streamguard_gateway("stall", FINE)).run(user=SECRET)
+    assert result.status == "completed_with_fallback"
+    assert [name for name in names(told) if name != "ConcurrencyChanged"] == [
+        *("RunStarted", "StepStarted", "StepFallback", "StepFinished", "StepStarted", "StepFinished", "RunFinished"),
+    ]
+    assert [(end.step, end.status, end.reason) for end in only(told, StepFinished)] == [
+        ("profile", "timeout", "step_limit"),
+        ("policy", "ok", None),
+    ]
+    fallback, end = only(told, StepFallback)[0], only(told, RunFinished)[0]
+    assert (fallback.step, fallback.reason, fallback.fallback) == ("profile", "step_limit", "neutral_profile")
+    assert (end.run, end.status, end.id, end.seconds) == ("agent", result.status, result.id, result.elapsed)
+    assert {event.id for event in told if not isinstance(event, ConcurrencyChanged)} == {result.id}  # type: ignore[union-attr]
+
+
+def test_a_skipped_step_ends_without_a_beginning(streamguard_gateway: Serve, told: list[Event]) -> None:
+    """What never ran is told as ended, with its reason."""
+    chain = Chain("agent", deadline=0)
+    chain.step(lambda ctx: None, name="never")
+    chain.run()
+    assert names(told) == ["RunStarted", "StepFinished", "RunFinished"]
+    assert (told[1].status, told[1].reason) == ("skipped", "deadline_exhausted")  # type: ignore[union-attr]
+
+
+def test_a_retried_step_is_told(streamguard_gateway: Serve, told: list[Event]) -> None:
+    """One event for each further attempt, from the step's own thread, with the type of the error."""
+    agent(streamguard_gateway("headers 503", FINE), limit=5, retries=1, idempotent=True).run(user=1)
+    (retry,) = only(told, StepRetry)
+    assert (retry.step, retry.attempt, retry.error_type) == ("profile", 1, "HTTPStatusError")
+
+
+def test_a_short_budget_is_told(told: list[Event]) -> None:
+    """A step for which the deadline leaves less than its own limit."""
+    chain = Chain("agent", deadline=1)
+    chain.step(lambda ctx: None, name="hurried", limit=60)
+    chain.run()
+    (reduced,) = [event for event in told if type(event).__name__ == "StepBudgetReduced"]
+    assert (reduced.step, reduced.limit) == ("hurried", 60)  # type: ignore[union-attr]
+    assert 0 < reduced.budget <= 1  # type: ignore[union-attr]
+
+
+def test_a_bug_ends_the_run_with_its_type(told: list[Event]) -> None:
+    """The run has no status then: its event names what was raised."""
+    chain = Chain("agent")
+    chain.step(lambda ctx: 1 / 0, name="buggy")
+    with pytest.raises(ZeroDivisionError):
+        chain.run()
+    (end,) = only(told, RunFinished)
+    assert (end.status, end.error_type) == (None, "ZeroDivisionError")
+
+
+def test_a_step_that_is_left_behind_is_told(told: list[Event]) -> None:
+    """Its thread is one of kind `step`."""
+    stop = threading.Event()
+    chain = Chain("agent")
+    chain.step(lambda ctx: stop.wait(), name="stubborn", limit=0.05)
+    chain.run()
+    stop.set()
+    assert only(told, ThreadAbandoned) == [ThreadAbandoned(kind="step")]
+
+
+@pytest.mark.parametrize("inline", [False, True])
+def test_places_are_taken_and_freed(told: list[Event], inline: bool) -> None:
+    """The pool has the chain's name; behind the run nothing is in use."""
+    chain = Chain("agent")
+    for name in ("a", "b"):
+        chain.step(lambda ctx: None, name=name, inline=inline)
+    chain.run()
+    assert only(told, ConcurrencyChanged) == [ConcurrencyChanged(pool="agent", in_use=n) for n in (1, 0, 1, 0)]
+
+
+def test_a_pool_is_one_for_the_process(told: list[Event]) -> None:
+    """Two holders are two places; freeing one twice frees one."""
+    first, second = take_place("p"), take_place("p")
+    first()
+    first()
+    second()
+    assert [event.in_use for event in only(told, ConcurrencyChanged)] == [1, 2, 1, 0]
+
+
+def test_the_last_number_told_is_the_true_one() -> None:
+    """However threads and a slow hook interleave, a gauge ends at what is taken."""
+    registry = CollectorRegistry()
+    set_hooks([PrometheusHook(registry)])
+
+    def work() -> None:
+        for _ in range(200):
+            take_place("p")()
+
+    threads = [threading.Thread(target=work) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert registry.get_sample_value("streamguard_concurrency_in_use", {"pool": "p"}) == 0
+
+
+def test_an_interrupted_run_frees_its_places(told: list[Event]) -> None:
+    """What comes out of a hook as Ctrl-C leaves the run, and nothing is in use behind it."""
+
+    def interrupting(event: Event) -> None:
+        if isinstance(event, StepStarted) and event.step == "second":
+            raise KeyboardInterrupt
+
+    told_before = told.append
+    set_hooks([told_before, interrupting])
+    stop = threading.Event()
+    chain = Chain("agent", max_parallel=2)
+    chain.step(lambda ctx: ctx.token.wait(10), name="first")
+    chain.step(lambda ctx: stop.wait(), name="second")
+    with pytest.raises(KeyboardInterrupt):
+        chain.run()
+    assert only(told, ConcurrencyChanged)[-1].in_use == 0
+    assert only(told, RunFinished)[0].error_type == "KeyboardInterrupt"
+
+
+def test_the_spans_of_a_run(streamguard_gateway: Serve) -> None:
+    """Run, steps and a step's stream are a tree; the handled error is the step's alone."""
+    telemetry = Telemetry()
+    gateway = streamguard_gateway("stall", "chat a\nfinish\ndone")
+    chain = agent(gateway)
+
+    @chain.step(needs=("policy",))
+    def answer(ctx: Any) -> Any:
+        return ctx.stream("POST", gateway.url).read()
+
+    chain._steps.pop("policy")
+    chain.step(lambda ctx: {"allowed": True}, name="policy")
+    assert chain.run(user=1).status == "completed_with_fallback"
+    spans = {span.name: span for span in telemetry.spans}
+    parents = {name: span.parent.span_id if span.parent else None for name, span in spans.items()}
+    ids = {name: span.context.span_id for name, span in spans.items() if span.context}
+    assert spans.keys() == {"run agent", "step profile", "step policy", "step answer", "chat"}
+    assert parents == {
+        "run agent": None,
+        "step profile": ids["run agent"],
+        "step policy": ids["run agent"],
+        "step answer": ids["run agent"],
+        "chat": ids["step answer"],
+    }
+    failed = {name for name, span in spans.items() if span.status.status_code is StatusCode.ERROR}
+    assert failed == {"step profile"}
+    assert telemetry.hook._spans == {}
+
+
+def test_a_run_that_was_left_leaves_no_span_open() -> None:
+    """A bug in one of two parallel steps: the spans of both end with the run's."""
+    telemetry = Telemetry()
+    chain = Chain("agent", max_parallel=2)
+    chain.step(lambda ctx: ctx.token.wait(10), name="waiting")
+    chain.step(lambda ctx: 1 / 0, name="buggy")
+    with pytest.raises(ZeroDivisionError):
+        chain.run()
+    assert telemetry.hook._spans == {}
+    assert telemetry.span("run agent").status.status_code is StatusCode.ERROR
+
+
+def test_nothing_that_a_run_handles_is_shown(streamguard_gateway: Serve, caplog: pytest.LogCaptureFixture) -> None:
+    """URL, header, input, the service's words, the fallback's value, an exception's text: in no log, metric, span."""
+    everything = Everything(caplog)
+    for script in ("stall", f"headers 500 {SECRET}\nraw {SECRET}", f"body {SECRET}", "reset"):
+        agent(streamguard_gateway(script, FINE)).run(user=SECRET)
+
+    def broken(ctx: Any) -> Any:
+        raise KeyError(SECRET)
+
+    chain = Chain("agent")
+    chain.step(broken, name="broken")
+    with pytest.raises(KeyError):
+        chain.run(user=SECRET)
+    shown = everything.shown()
+    assert [place for place, text in shown.items() if SECRET in text] == []
+    assert 'streamguard_step_fallbacks_total{reason="http_500",step="profile"} 1.0' in shown["prometheus"]
+    assert "run agent completed_with_fallback" in shown["log"]
+    assert "run agent KeyError" in shown["log"]
+    assert '"step profile"' in shown["spans"]
+
+
+def test_one_info_line_for_each_run(streamguard_gateway: Serve, caplog: pytest.LogCaptureFixture) -> None:
+    """At INFO a run is one line and its fallbacks one WARNING each; its calls and steps are not there."""
+    caplog.set_level(logging.INFO, "streamguard")
+    agent(streamguard_gateway("stall", FINE)).run(user=1)
+    ours = [(record.levelname, record.getMessage()) for record in caplog.records if record.name == "streamguard"]
+    assert ours == [
+        ("WARNING", "step profile fallback after step_limit"),
+        ("INFO", "run agent completed_with_fallback"),
+    ]
+
+
+def test_a_cancelled_call_inside_a_run_is_the_runs() -> None:
+    """A run under a cancelled token tells a run that was cancelled, and starts no step."""
+    events: list[Event] = []
+    set_hooks([events.append])
+    token = CancelToken()
+    token.cancel("enough")
+    chain = Chain("agent")
+    chain.step(lambda ctx: bounded_call(lambda: 1), name="never")
+    assert chain.run(cancel=token).status == "cancelled"
+    assert names(events) == ["RunStarted", "StepFinished", "RunFinished"]
+    assert "enough" not in str(events)
