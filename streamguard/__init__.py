@@ -6,7 +6,6 @@ from .chain import (
     ChainResult,
     Results,
     Settled,
-    Step,
     StepAdvice,
     StepContext,
     StepReport,
@@ -46,8 +45,8 @@ from .errors import (
 )
 from .http import Adapter
 from .session import Session
-from .sse import Chunk, Message, ToolCall, has_content
-from .stream import HEARTBEAT, GuardedStream, StreamReport, before_first_chunk, guarded_stream
+from .sse import AnthropicChunk, Chunk, Message, ResponseChunk, ToolCall, has_content
+from .stream import HEARTBEAT, GuardedStream, StreamReport, before_first_chunk, guard, guarded_stream
 
 __version__ = "0.1.0"
 
@@ -56,6 +55,7 @@ __all__ = [
     "NOT_GIVEN",
     "Adapter",
     "Advice",
+    "AnthropicChunk",
     "CancelToken",
     "Chain",
     "ChainResult",
@@ -72,10 +72,10 @@ __all__ = [
     "MalformedChunkError",
     "Message",
     "NotEventStreamError",
+    "ResponseChunk",
     "Results",
     "Session",
     "Settled",
-    "Step",
     "StepAdvice",
     "StepContext",
     "StepFailedError",
@@ -98,6 +98,7 @@ __all__ = [
     "current_deadline",
     "current_token",
     "deadline",
+    "guard",
     "guarded_stream",
     "has_content",
     "shield",

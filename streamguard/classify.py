@@ -19,7 +19,7 @@ import urllib3.exceptions as u3
 
 from . import errors
 
-__all__ = ["RETRYABLE_STATUS", "Classification", "classify", "transport_code"]
+__all__ = ["RETRYABLE_STATUS", "Classification", "classify", "http_status", "transport_code"]
 
 Kind = Literal["cancel", "deadline", "transport", "http", "server", "protocol", "unknown"]
 Diagnosis = Literal["fail-fast", "retryable"]
@@ -57,6 +57,9 @@ _CODES: tuple[tuple[type[BaseException], str], ...] = (
     (u3.DecodeError, "EPROTO"),
     (requests.TooManyRedirects, "ELOOP"),
 )
+_HTTPX = frozenset({"httpx", "httpx2", "httpcore", "httpcore2"})
+_HTTPX_CODES = {"TimeoutException": "ETIMEDOUT", "RemoteProtocolError": "EPROTO", "NetworkError": "EIO"}
+_GRPC_CODES = {"DEADLINE_EXCEEDED": "ETIMEDOUT", "UNAVAILABLE": "EIO"}
 _OTHER_TRANSPORT = (
     u3.HTTPError,
     requests.ConnectionError,
@@ -109,7 +112,17 @@ def transport_code(exc: BaseException) -> str | None:
     plain = [c for c in nest if isinstance(c, OSError) and not isinstance(c, requests.RequestException | u3.HTTPError)]
     for cause in plain:
         return errno.errorcode.get(cause.errno or 0, "EIO")
-    return "EIO" if _any(nest, _OTHER_TRANSPORT) else None
+    return "EIO" if _any(nest, _OTHER_TRANSPORT) else next(filter(None, map(_foreign_code, nest)), None)
+
+
+def _foreign_code(exc: BaseException) -> str | None:
+    """Name the fault in an exception of httpx or grpc, which are known by their classes' names and not imported."""
+    for base in type(exc).__mro__:
+        if base.__module__.partition(".")[0] in _HTTPX and base.__name__ in _HTTPX_CODES:
+            return _HTTPX_CODES[base.__name__]
+        if base.__module__ == "grpc" and base.__name__ == "RpcError" and callable(code := getattr(exc, "code", None)):
+            return _GRPC_CODES.get(getattr(code(), "name", ""))
+    return None
 
 
 def _own(exc: BaseException) -> Classification | None:
@@ -134,12 +147,19 @@ def _own(exc: BaseException) -> Classification | None:
 
 
 def _http(exc: BaseException) -> Classification | None:
-    # The exceptions of SDKs have `status_code`, those of urllib and aiohttp `status`.
+    status = http_status(exc)
+    return None if status is None else Classification("http", _by_status(status))
+
+
+def http_status(exc: BaseException) -> int | None:
+    """Return the status of the response that *exc* is about, if it is 400 or above."""
+    # The exceptions of SDKs have `status_code`, those of urllib and aiohttp `status`, those of botocore a dict.
     own = (getattr(exc, name, None) for name in ("status_code", "status"))
-    for status in (*own, getattr(getattr(exc, "response", None), "status_code", None)):
-        if isinstance(status, int) and status >= 400:
-            return Classification("http", _by_status(status))
-    return None
+    response = getattr(exc, "response", None)
+    told = response.get("ResponseMetadata") if isinstance(response, dict) else None
+    botocore = told.get("HTTPStatusCode") if isinstance(told, dict) else None
+    candidates = (*own, getattr(response, "status_code", None), botocore)
+    return next((status for status in candidates if isinstance(status, int) and status >= 400), None)
 
 
 def _transport(code: str) -> Classification:
@@ -165,3 +185,5 @@ def _nest(exc: BaseException) -> Iterator[BaseException]:
         seen.add(id(candidate))
         yield candidate
         waiting += [candidate.__cause__, getattr(candidate, "reason", None), *candidate.args]
+        told = getattr(candidate, "kwargs", None)  # botocore's exceptions keep what they wrap in there
+        waiting += [told.get("error")] if isinstance(told, dict) else []

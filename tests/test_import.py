@@ -9,8 +9,8 @@ import pytest
 
 DEPENDENCIES = {"requests", "urllib3", "sseclient", "tenacity"}
 NEEDED_BY_REQUESTS = {"certifi", "idna", "charset_normalizer", "chardet"}
-TRIED_BY_REQUESTS = {"socks"}  # PySocks, where it is installed
-ALLOWED = DEPENDENCIES | NEEDED_BY_REQUESTS | TRIED_BY_REQUESTS | {"streamguard"}
+TRIED_WHERE_INSTALLED = {"socks", "tornado"}  # by requests (PySocks), by tenacity
+ALLOWED = DEPENDENCIES | NEEDED_BY_REQUESTS | TRIED_WHERE_INSTALLED | {"streamguard"}
 
 PROBE = """
 import json, signal, sys, threading

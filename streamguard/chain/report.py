@@ -114,6 +114,11 @@ class ChainResult:
     def __repr__(self) -> str:
         return f"<ChainResult {self.name!r} {self.id}: {self.status}>"
 
+    def _repr_html_(self) -> str:
+        from ..timeline import chain_html  # where it is drawn, and nowhere else
+
+        return chain_html(self)
+
     def __str__(self) -> str:
         title = f"run {self.name} {self.id}: {self.status} after {self.elapsed:.3f} s"
         return "\n".join([title, *(f"  {_row(report)}" for report in self.steps.values())])

@@ -15,6 +15,7 @@ from typing import Any, Generic, TypeVar
 from ..errors import StreamguardError
 from .cancel import CancelToken
 from .clock import longest_wait
+from .thread_end import thread_ends
 
 __all__ = ["End", "Feed", "Pump"]
 
@@ -157,3 +158,4 @@ def _run(read: Callable[[Feed], R], feed: Feed) -> None:
         end = End(failure=exc)
     if not feed.token.cancelled:
         feed._put(end)
+    thread_ends()

@@ -15,6 +15,7 @@ from .cancel import CancelToken
 from .clock import longest_wait, monotonic
 from .forks import forks
 from .pump import End
+from .thread_end import thread_ends
 
 __all__ = ["Call"]
 
@@ -65,6 +66,7 @@ class Call(Generic[T]):
             self._ends.put(end)
         finally:
             del end  # its failure's traceback refers to this frame: a cycle
+            thread_ends()
 
     def wait(self, seconds: float | None) -> End[T] | None:
         """Return how it ended; None when the token was cancelled, or *seconds* (None: no limit) have passed."""

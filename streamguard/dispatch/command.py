@@ -49,8 +49,8 @@ def run_command(argv: Sequence[str], **options: Unpack[CommandOptions]) -> Comma
     a failure are outcomes, and raise nothing. What interrupts the caller (Ctrl-C) stops the program first.
 
     Limits
-        A program that leaves its process group (`setsid`) is not stopped; it cannot hold us either. POSIX only. A program
-        that prints nothing before its end looks silent: use its streaming mode, *pty*, or *total* alone.
+        A daemon that has left both its group and its parents is not stopped; it cannot hold us either. A program that
+        prints nothing before its end looks silent: use its streaming mode, *pty*, or *total* alone. POSIX only.
     """
     with CommandStream[Event](CommandPlan(argv=argv, **options)) as stream:
         for _ in stream:

@@ -164,8 +164,7 @@ class Dispatcher:
         try:
             execution.wait()
         except BaseException:
-            execution.cancel_all(USER_CANCEL)
-            execution.wait(_CLOSE_SECONDS)
+            self._give_up(execution)
             raise
         return outcome_of(execution)
 
@@ -243,8 +242,16 @@ class Dispatcher:
             for key in ended:
                 del self._active[key]
             self._active[execution.id] = execution
+        try:
             execution.start()
+        except BaseException:
+            self._give_up(execution)
+            raise
         return execution
+
+    def _give_up(self, execution: Execution) -> None:
+        execution.cancel_all(USER_CANCEL)
+        execution.wait(_CLOSE_SECONDS)
 
     def _running(self, conversation: str | None) -> list[Execution]:
         with self._lock:

@@ -76,7 +76,7 @@ class Ending:
         if self.hurry:
             ladder.hurry(now)
         for number in ladder.signals(now):
-            child.signal(number)
+            child.end(number)
         return ladder.over(now)
 
 

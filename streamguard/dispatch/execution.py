@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from ..core import CancelToken, monotonic
+from ..core.thread_end import thread_ends
 from ..errors import UsageError
 from ..telemetry import DispatchFinished, emit
 from .ledger import Losses
@@ -83,17 +84,24 @@ class Execution:
         self._turns: list[TurnOutcome] = []
         self._tally = Tally()
         self._began = monotonic()
+        self._thread: threading.Thread | None = None
         self._forget = (lambda: None) if cancel is None else cancel.on_cancel(lambda: self.cancel_all(USER_CANCEL))
 
     def start(self) -> None:
         """Start, and return at once."""
         context = contextvars.copy_context()
         run = functools.partial(context.run, self._run)
-        self._thread = threading.Thread(target=run, name="streamguard-dispatch", daemon=True)
-        self._thread.start()
+        thread = threading.Thread(target=run, name="streamguard-dispatch", daemon=True)
+        try:
+            thread.start()
+        finally:
+            # Ctrl-C may come in just when it has begun to run.
+            self._thread = thread if thread.ident is not None else None
 
     def wait(self, seconds: float | None = None) -> bool:
         """Wait at most *seconds* for the end; return whether it has come."""
+        if self._thread is None:
+            return True
         if not self.ended.wait(seconds):
             return False
         self._thread.join(1.0)
@@ -139,7 +147,8 @@ class Execution:
             self.ended.set()
             self._on_end()
             if self._channel is not None:
-                self._channel.end(self.outcome or self.failure or RuntimeError("the dispatch came to nothing"))
+                self._channel.end(self.failure or self.outcome or RuntimeError("the dispatch came to nothing"))
+            thread_ends()
 
     def _run_recorded(self) -> None:
         ledger = self._services.ledger

@@ -85,8 +85,9 @@ class Process(Generic[T]):
     Raises what `start_child` raises.
 
     Limits
-        What leaves the group (`setsid`, a daemon) is not stopped, and does not hold us: its pipes are read for half a
-        second more. Everything in the group ends with the program, its background jobs too.
+        A daemon, which has left both group and parents, is not stopped. It does not hold us: its pipes are read for half a
+        second more. Everything in the group ends with the program, its background jobs too; what has only left the group
+        (`setsid`) is ended where we stop the program, and left alone where that ends by itself.
     """
 
     def __init__(self, spec: Spec, watch: Watch, *, token: CancelToken, grace: float = 3.0, name: str = "process") -> None:
@@ -215,7 +216,7 @@ class Process(Generic[T]):
             raise
 
     def _end(self) -> int | None:
-        self._child.signal(signal.SIGKILL)  # nobody is left, unless something went wrong
+        self._child.end(signal.SIGKILL)  # nobody is left, unless something went wrong
         code = self._child.reap()
         self._child.close()
         self._forget()

@@ -66,7 +66,7 @@ def _from_environment(environ: Mapping[str, str]) -> float:
         seconds = -1.0
     if not 0 <= seconds <= _LONGEST:  # NaN compares with nothing
         warnings.warn(
-            f"{VARIABLE}={text!r} is ignored: it takes milliseconds, from 0 (never) to 30 days", UserWarning, stacklevel=6
+            f"{VARIABLE}={text!r} is ignored: it takes milliseconds, from 0 (never) to 30 days", UserWarning, stacklevel=5
         )
         return 0.0
     return seconds

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 import psutil
 
 from ..errors import StreamguardError, UsageError
+from .strays import Strays
 
 __all__ = ["Child", "CommandStartError", "Spec", "check_argv", "signal_group", "start_child"]
 
@@ -58,6 +59,7 @@ class Child:
         self._popen = popen
         self._terminal = stdout if terminal else None
         self._reaped = False
+        self._strays = Strays(popen.pid, popen.pid)
         self.pid = popen.pid
         self.group = popen.pid
         """The group's id, remembered from the start: the leader may be gone before its group."""
@@ -78,9 +80,15 @@ class Child:
         """Signal the group; return whether anyone could get it. Never raises; does nothing once the program is reaped."""
         return not self._reaped and signal_group(self.pid, self.group, number)
 
+    def end(self, number: int) -> None:
+        """Signal the group, and those descendants that have left it."""
+        self._strays.look()
+        self.signal(number)
+        self._strays.signal(number)
+
     def others(self) -> list[int]:
-        """Return the living members of the group other than the program itself, such as children that it left behind."""
-        found = []
+        """Return what lives of it besides the program itself: members of its group, and strays that were signalled."""
+        found = self._strays.alive()
         for pid in psutil.pids():
             with contextlib.suppress(psutil.Error, OSError):
                 member = pid != self.pid and os.getpgid(pid) == self.group

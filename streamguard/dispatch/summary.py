@@ -85,6 +85,11 @@ class DispatchOutcome:
         """Whether every member that was not cancelled succeeded, and one did."""
         return self.status is ExecutionStatus.SUCCEEDED
 
+    def _repr_html_(self) -> str:
+        from ..timeline import dispatch_html  # where it is drawn, and nowhere else
+
+        return dispatch_html(self)
+
     def to_dict(self) -> dict[str, Any]:
         """Return plain data, for JSON."""
         return {**asdict(self), "turns": [turn.to_dict() for turn in self.turns]}

@@ -2,7 +2,7 @@
 
 from .adapter import Adapter
 from .body import drain, read_at_most, read_blocks
-from .responses import request_id, status_error
+from .responses import request_id, retry_after, status_error
 from .sockets import CutError, SocketGuard, attach_response, current_guard, find_socket, guard_in_force
 
 __all__ = [
@@ -17,5 +17,6 @@ __all__ = [
     "read_at_most",
     "read_blocks",
     "request_id",
+    "retry_after",
     "status_error",
 ]

@@ -53,7 +53,10 @@ def frame_of(item: object) -> dict[str, Any] | None:
     dump = getattr(item, "model_dump", None)
     if not callable(dump):
         return None
-    frame = dump(exclude_unset=True, warnings=False)
+    try:
+        frame = dump(exclude_unset=True, warnings=False)
+    except Exception:
+        return None  # whatever it is, it is handed over: that we cannot look into it must not end the stream
     if not isinstance(frame, dict):
         return None
     inner = frame.get("chunk")  # the helper streams of openai wrap each chunk into an event of their own

@@ -97,9 +97,18 @@ class StreamClocks:
         """`next()` returns something: the caller's heartbeat starts anew."""
         self._heartbeat.since = now
 
+    def beat(self, heartbeat: float | None, now: float) -> None:
+        """From now on the caller wants a heartbeat after each *heartbeat* seconds of waiting; None: none."""
+        self._heartbeat = SilenceClock(heartbeat, now)
+
     def silence(self, now: float) -> float:
         """Return the seconds waited since the phase's clock last started."""
         return self._phase_clock.silence(now)
+
+    def left(self, now: float) -> float | None:
+        """Return the seconds until a limit fires if nothing comes; None: no limit rules."""
+        dues = (self._phase_clock.due(now), self._dead.due(now))
+        return min((0.0 if due is FIRED else due for due in dues if due is not None), default=None)
 
     @property
     def limit(self) -> float | None:

@@ -170,19 +170,26 @@ class AnthropicStreamDecoder(ChatStreamDecoder):
 
 
 class ObjectDecoder:
-    """Chunks that a library has decoded: they are handed over as they are. Where their API is known, so is its end."""
+    """What needs no decoding: it is handed over as it is. Where its API is known, so is how its stream ends.
+
+    *may_be_empty*: whether an end without a single item is as good as any.
+    """
 
     comments = 0
     missing = "the stream ended before it said that it was complete"
 
-    def __init__(self) -> None:
+    def __init__(self, *, may_be_empty: bool = True) -> None:
         self._watcher = ObjectWatcher()
+        self._empty = not may_be_empty
 
     @property
     def ending(self) -> Ending:
-        return _ending_of(self._watcher) if self._watcher.known else Ending.ANYWHERE
+        if self._watcher.known:
+            return _ending_of(self._watcher)
+        return Ending.OPEN if self._empty else Ending.ANYWHERE
 
     def feed(self, data: Any) -> Iterator[Any]:
+        self._empty = False
         self._watcher.see(data)
         yield data
 

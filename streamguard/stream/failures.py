@@ -187,9 +187,10 @@ class Failures:
         r = self._recorder
         of = f" of {self._max_attempts}" if self._max_attempts else ""
         name = f", stream {r.name!r}" if r.name else ""
+        host = f", host {r.host}" if r.host else ""
         return (
             f"{r.chunks} chunks, {r.bytes} bytes and {r.comments} comments had come in {r.lifetime:.1f} s; "
-            f"attempt {r.attempts}{of}, host {r.host}{name}, id {r.id}"
+            f"attempt {r.attempts}{of}{host}{name}, id {r.id}"
         )
 
     def _hint(self, phase: Phase) -> str:

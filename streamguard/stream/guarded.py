@@ -28,7 +28,7 @@ from .request import RequestKeywords, RequestPlan, plan_request
 from .retry import Attempts, before_first_chunk, policy_of
 from .teller import Teller
 
-__all__ = ["GuardedStream", "guarded_stream"]
+__all__ = ["GuardedStream", "check_options", "guarded_stream", "limits_of", "positive"]
 
 T = TypeVar("T")
 
@@ -75,6 +75,7 @@ class GuardedStream(Generic[T]):
         self._token = CancelToken() if parent is None else parent.child()
         self._assembler = settings.assembler
         self._joins = settings.make_decoder is BytesDecoder
+        self._heartbeat = settings.heartbeat
         self._recorder = Recorder(name=name, host=source.host, summary=_summary_of(settings.assembler))
         self._teller = Teller(
             self._recorder,
@@ -138,11 +139,22 @@ class GuardedStream(Generic[T]):
     def read(self) -> Any:
         """Consume the rest, and return all of the text (`decode="chat"`), all bytes from here, or a list of the chunks."""
         chunks = [chunk for chunk in self if chunk is not HEARTBEAT]
-        if self._assembler is not None:
+        if self._assembler is not None and getattr(self._assembler, "known", True):
             return self._assembler.text
         if self._joins or (chunks and all(isinstance(chunk, bytes) for chunk in chunks)):
             return b"".join(chunks)  # type: ignore[arg-type]
         return chunks
+
+    @property
+    def heartbeat(self) -> float | None:
+        """Seconds of silence after which `next()` returns `HEARTBEAT`; None: never. Can be set at any time."""
+        return self._heartbeat
+
+    @heartbeat.setter
+    def heartbeat(self, seconds: Limit) -> None:
+        with self._lock:
+            self._heartbeat = positive("heartbeat", seconds)
+            self._loop.beat(self._heartbeat)
 
     @property
     def response(self) -> requests.Response:
@@ -345,9 +357,9 @@ def guarded_stream(
         Name resolution, and waiting for a slot of a blocking pool, cannot be cut: you get the error on time, the thread
         stays until the resolver gives up, and the report counts it.
     """
-    limits = _limits(timeouts, connect=connect, response=response, first=first, idle=idle, dead=dead, total=total)
+    limits = limits_of(timeouts, connect=connect, response=response, first=first, idle=idle, dead=dead, total=total)
     policy = _RETRY_BY_DEFAULT if isinstance(retry, NotGiven) else policy_of(retry)
-    _check(counts=counts, cancel=cancel, name=name)
+    check_options(counts=counts, cancel=cancel, name=name)
     make_decoder = decoder_of(decode)
     plan = plan_request(method, url, options, session=session, limits=limits, repeatable=policy is not None)
     settings = Settings(
@@ -359,13 +371,14 @@ def guarded_stream(
         assembler=assembler_of(decode),
         strict=bool(strict),
         end_grace=seconds_of("end_grace", end_grace),
-        heartbeat=_positive("heartbeat", heartbeat),
+        heartbeat=positive("heartbeat", heartbeat),
     )
     source = _Requests(plan, decode != "bytes")
     return GuardedStream(source, settings, cancel=cancel, name=name, upstream=plan.upstream)
 
 
-def _limits(timeouts: Timeouts | None, **short: Limit | NotGiven) -> Timeouts:
+def limits_of(timeouts: Timeouts | None, **short: Limit | NotGiven) -> Timeouts:
+    """Return the limits of one call: the short forms come first."""
     if timeouts is None:
         return Timeouts(**short)
     if not isinstance(timeouts, Timeouts):
@@ -373,7 +386,8 @@ def _limits(timeouts: Timeouts | None, **short: Limit | NotGiven) -> Timeouts:
     return timeouts.replace(**short)
 
 
-def _check(*, counts: object, cancel: object, name: object) -> None:
+def check_options(*, counts: object, cancel: object, name: object) -> None:
+    """Raise TypeError for an option of the wrong type."""
     if counts is not None and not callable(counts):
         raise TypeError(f"counts= takes a predicate on chunks, not {type(counts).__name__}")
     if cancel is not None and not isinstance(cancel, CancelToken):
@@ -382,6 +396,7 @@ def _check(*, counts: object, cancel: object, name: object) -> None:
         raise TypeError(f"name= takes a str, not {type(name).__name__}")
 
 
-def _positive(name: str, value: Limit) -> float | None:
+def positive(name: str, value: Limit) -> float | None:
+    """Return the seconds, or None for what is off."""
     seconds = seconds_of(name, value)
     return seconds if seconds is not None and seconds > 0 else None

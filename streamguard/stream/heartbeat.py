@@ -20,6 +20,8 @@ class Heartbeat(threading.local, Any):  # type: ignore[misc]
     """Seconds waited since the current phase's clock last started."""
     phase = ""
     """Where the stream is: connect, response, first, idle, retry."""
+    left: float | None = None
+    """Seconds until a limit fires if nothing comes; None: there is no limit."""
 
     def __bool__(self) -> bool:
         return False

@@ -11,6 +11,7 @@ import queue
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final, NoReturn, Protocol
+from urllib.parse import urlsplit
 
 import requests
 
@@ -108,7 +109,8 @@ class StreamLoop:
         self._chunks: Iterator[Any] = iter(())
         self._fresh = False
         """Whether the next chunk is more than one to return: the first of its block, or one that the caller looks at."""
-        self._always_fresh = not (settings.convert is None and settings.counts is None and settings.heartbeat is None)
+        self._looks_at_each = settings.convert is not None or settings.counts is not None
+        self._always_fresh = self._looks_at_each or settings.heartbeat is not None
         self._body_ended = False
         self._arrived = 0.0
         self._waited = 0.0
@@ -175,6 +177,11 @@ class StreamLoop:
                 self._add(chunk)
             return chunk
 
+    def beat(self, seconds: float | None) -> None:
+        """Let `advance()` return HEARTBEAT after *seconds* of waiting for nothing; None: never."""
+        self._always_fresh = self._looks_at_each or seconds is not None
+        self._clocks.beat(seconds, self._waited)
+
     def cut(self) -> None:
         """Stop the attempt that is running, if one is, and count its thread if it stays. From any thread."""
         pump, self._pump = self._pump, None
@@ -223,6 +230,8 @@ class StreamLoop:
         self._waiting_since = None
         HEARTBEAT.silence = self._clocks.silence(self._waited)
         HEARTBEAT.phase = self._recorder.phase.value
+        left = self._clocks.left(self._waited)
+        HEARTBEAT.left = left if self._deadline is None else self._deadline.clamp(left)
         return HEARTBEAT
 
     def _check(self) -> None:
@@ -426,6 +435,7 @@ class StreamLoop:
             return
         recorder, self.response = self._recorder, item.response
         recorder.headers_at = recorder.headers_at or item.at
+        recorder.host = recorder.host or urlsplit(item.response.url or "").netloc.rpartition("@")[2]
         recorder.status_code = item.response.status_code
         recorder.request_id = request_id(item.response)
 

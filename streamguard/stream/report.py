@@ -3,12 +3,13 @@
 import datetime
 import uuid
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import Any, Literal
 
 from ..core.clock import monotonic
 from .clocks import Phase
 from .gaps import GapCounts
+from .trace import Trace, TraceRecorder
 
 __all__ = ["Outcome", "Recorder", "StreamReport"]
 
@@ -71,11 +72,13 @@ class StreamReport:
     host: str
     started_at: datetime.datetime
     status_code: int | None = None
+    trace: Trace = field(default=Trace(), repr=False)
+    """When phases began and chunks came: what a notebook draws."""
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the report as plain data."""
+        """Return the report as plain data, without the trace."""
         # Not `asdict`: its deep copies import, which an object that is finalized at the interpreter's exit cannot.
-        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        values = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "trace"}
         return {**values, "started_at": self.started_at.isoformat()}
 
     def to_log(self) -> dict[str, Any]:
@@ -84,8 +87,13 @@ class StreamReport:
         known = self.finish_reason is None or self.finish_reason in _FINISH_REASONS
         return told if known else {**told, "finish_reason": "_OTHER"}
 
+    def _repr_html_(self) -> str:
+        from ..timeline import stream_html  # where it is drawn, and nowhere else
+
+        return stream_html(self)
+
     def __str__(self) -> str:
-        title = f"stream {self.name or self.id} from {self.host}: {self.outcome}"
+        title = f"stream {self.name or self.id}{f' from {self.host}' if self.host else ''}: {self.outcome}"
         if self.error_type:
             title += f" ({self.error_type})"
         rows = [
@@ -111,7 +119,8 @@ class Recorder:
         self.host = host
         self.started: float | None = None
         self.started_at = datetime.datetime.now(datetime.UTC)
-        self.phase = Phase.NEW
+        self._phase = Phase.NEW
+        self._trace = TraceRecorder()
         self.attempts = 0
         self.chunks = 0
         self.bytes = 0
@@ -135,6 +144,17 @@ class Recorder:
         self.started = monotonic()
         self.started_at = datetime.datetime.now(datetime.UTC)
 
+    @property
+    def phase(self) -> Phase:
+        """Where the stream is."""
+        return self._phase
+
+    @phase.setter
+    def phase(self, phase: Phase) -> None:
+        if phase is not self._phase:
+            self._phase = phase
+            self._trace.entered(self.lifetime, phase.value, self.attempts)
+
     def received(self, at: float, size: int, comments: int) -> None:
         """Note *size* bytes and *comments* heartbeats that arrived at *at*."""
         self.bytes += size
@@ -152,6 +172,7 @@ class Recorder:
             self.max_gap = max(self.max_gap or 0.0, gap)
             self.gaps.add(gap)
         self.last_chunk_at = at
+        self._trace.arrived(at - self.started if self.started is not None else 0.0)
 
     @property
     def lifetime(self) -> float:
@@ -195,6 +216,7 @@ class Recorder:
             host=self.host,
             started_at=self.started_at,
             status_code=self.status_code,
+            trace=self._trace.frozen(),
         )
 
     def _after(self, at: float | None) -> float | None:

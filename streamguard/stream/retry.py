@@ -4,13 +4,21 @@ A policy only ever decides about failures *before the first chunk* was handed ov
 repeat text that the reader has already seen (openai/openai-python has lived through this, HKUDS/nanobot#4038 too).
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import tenacity
 
-from ..classify import transport_code
-from ..errors import DeadlineExceededError, HTTPStatusError, StreamCancelledError, TransportError, UsageError
+from ..classify import http_status, transport_code
+from ..errors import (
+    DeadlineExceededError,
+    HTTPStatusError,
+    StreamCancelledError,
+    StreamguardError,
+    TransportError,
+    UsageError,
+)
+from ..http import retry_after
 
 __all__ = ["Attempts", "before_first_chunk", "policy_of"]
 
@@ -42,9 +50,11 @@ def before_first_chunk(
     codes, kinds, statuses = _wanted(on), tuple(k for k in on if isinstance(k, type)), _numbers(status)
 
     def worth_it(exc: BaseException) -> bool:
-        if isinstance(exc, HTTPStatusError):
-            return exc.status_code in statuses or isinstance(exc, kinds)
-        return isinstance(exc, kinds) or (isinstance(exc, TransportError) and transport_code(exc) in codes)
+        if isinstance(exc, kinds) or isinstance(exc.__cause__, kinds):
+            return True
+        if isinstance(exc, HTTPStatusError) or not isinstance(exc, StreamguardError):  # ours, or an SDK's own
+            return http_status(exc) in statuses
+        return isinstance(exc, TransportError) and transport_code(exc) in codes
 
     return tenacity.Retrying(
         retry=tenacity.retry_if_exception(worth_it),
@@ -122,8 +132,15 @@ class Attempts:
     @staticmethod
     def _pause(policy: tenacity.Retrying, state: tenacity.RetryCallState, exc: Exception) -> float:
         pause = float(policy.wait(state)) if policy.wait is not None else 0.0
-        asked = exc.retry_after if isinstance(exc, HTTPStatusError) else None
-        return max(pause, asked or 0.0)
+        return max(pause, _asked(exc) or 0.0)
+
+
+def _asked(exc: Exception) -> float | None:
+    """Return the seconds that the server asked to wait, in our error's words or an SDK's response."""
+    if isinstance(exc, HTTPStatusError):
+        return exc.retry_after
+    headers = getattr(getattr(exc, "response", None), "headers", None)
+    return retry_after(headers.get("retry-after")) if isinstance(headers, Mapping) else None
 
 
 def _numbers(status: Collection[int]) -> frozenset[int]:

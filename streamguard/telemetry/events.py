@@ -265,7 +265,7 @@ class ConcurrencyChanged:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CloserFailed:
-    """What was registered with a `CancelToken` raised when the token was cancelled."""
+    """What was registered with a `CancelToken`, or for the end of a thread of ours, raised when its time had come."""
 
     error_type: str
 

@@ -8,7 +8,8 @@ import socket
 import subprocess
 import sys
 import threading
-import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -152,29 +153,16 @@ def _json(url: str) -> Any:
         return response.json()
 
 
-class _gunicorn:
-    """A gunicorn with one gthread worker, for the length of a `with` block."""
-
-    def __init__(self, folder: Path) -> None:
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            self._address = f"127.0.0.1:{free.getsockname()[1]}"
-        options = ["--bind", self._address, "--worker-class", "gthread", "--threads", "8", "--chdir", str(folder)]
-        quiet = ["--log-level", "error", "--worker-tmp-dir", str(folder)]
-        self._env = {**os.environ, "HOME": str(folder), "XDG_RUNTIME_DIR": str(folder)}  # newer ones leave a socket there
-        self._command = [sys.executable, "-m", "gunicorn", *options, *quiet, "service:app"]
-
-    def __enter__(self) -> str:
-        self._process = subprocess.Popen(self._command, env=self._env)
-        host, port = self._address.split(":")
-        end = monotonic() + 20
-        while monotonic() < end:
-            with socket.socket() as sock:
-                if sock.connect_ex((host, int(port))) == 0:
-                    return f"http://{self._address}"
-            time.sleep(0.05)
-        self.__exit__()
-        raise AssertionError("gunicorn did not come up")
-
-    def __exit__(self, *exc: object) -> None:
-        self._process.terminate()
-        self._process.wait(20)
+@contextmanager
+def _gunicorn(folder: Path) -> Iterator[str]:
+    """Run gunicorn with one gthread worker, on a socket that it inherits: connections wait there until it is up."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        bind = ["--bind", f"fd://{listener.fileno()}", "--worker-class", "gthread", "--threads", "8"]
+        quiet = ["--log-level", "error", "--worker-tmp-dir", str(folder), "--chdir", str(folder)]
+        command = [sys.executable, "-m", "gunicorn", *bind, *quiet, "service:app"]
+        env = {**os.environ, "HOME": str(folder), "XDG_RUNTIME_DIR": str(folder)}  # newer ones leave a socket there
+        with subprocess.Popen(command, env=env, pass_fds=[listener.fileno()]) as process:
+            try:
+                yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+            finally:
+                process.terminate()

@@ -7,6 +7,7 @@ import pytest
 
 from ..core.helpers import wait_until
 from .postgres import postgresql, postgresql_server  # noqa: F401 - fixtures
+from .stores import open_store, records_url, shared_records  # noqa: F401 - fixtures
 
 
 @pytest.fixture(autouse=True)

@@ -84,9 +84,7 @@ class Server:
         environment = {"PATH": os.environ["PATH"], "LC_ALL": "C", "TZ": "UTC"}
         # Nothing of ours may stay open in the server: it would keep pipes from ending.
         streams = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-        subprocess.run(
-            command, **streams, cwd=self._folder, env=environment, timeout=50, check=check, **self._as
-        )
+        subprocess.run(command, **streams, cwd=self._folder, env=environment, timeout=50, check=check, **self._as)
 
 
 def unprivileged() -> str:

@@ -61,7 +61,7 @@ class Stuck(CallableMember):
 
 
 class Told:
-    """A member whose runs are told one after another: each an iterable of events; a number is a pause, an exception raised."""
+    """A member whose runs are told one after another, each by its events; a number is a pause, an exception is raised."""
 
     def __init__(self, name: str, *runs: list[Any]) -> None:
         self.name = name

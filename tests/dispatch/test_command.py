@@ -144,7 +144,11 @@ def test_completion_is_never_revoked_by_a_later_stop() -> None:
 
 def test_a_result_said_during_the_grace_does_not_undo_the_timeout() -> None:
     """What a stopped program prints at last is kept, and does not make it a success."""
-    code = f"signal.signal(signal.SIGTERM, lambda *_: (say('''{RESULT}'''), sys.exit(0)))\nsay('''{TEXT}''')\nwhile True: time.sleep(60)"
+    code = f"""
+        signal.signal(signal.SIGTERM, lambda *_: (say({RESULT!r}), sys.exit(0)))
+        say({TEXT!r})
+        while True: time.sleep(60)
+    """
     result = run_command(python(code), format="claude", idle=0.3)
     assert (result.outcome, result.limit, result.exit_code) == ("timeout", "idle", 0)
     assert RESULT in result.stdout

@@ -158,6 +158,14 @@ def test_claude_sub_agents_are_output_and_not_the_answer() -> None:
     assert answer(events) == "I ask. Now."
 
 
+def test_claude_words_about_an_error_are_no_answer() -> None:
+    """What the program itself says in place of the model is a diagnostic: no output, and no part of the answer."""
+    line = assistant("m1", words("API Error: lost"))
+    line["message"]["model"] = "<synthetic>"
+    (event,) = read("claude", line, exit_code=None)
+    assert (event.kind, event.text, event.is_output) == (Kind.DIAGNOSTIC, "API Error: lost", False)
+
+
 @pytest.mark.parametrize(
     ("result", "text", "code"),
     [

@@ -1,4 +1,4 @@
-"""The outcome table: what the response, the turn, the queue and the routing signal say about one end (R15-R20, R23, R27)."""
+"""The outcome table: what response, turn, queue and routing signal say about one end (R15 to R20, R23, R27)."""
 
 from typing import Any
 

@@ -64,7 +64,7 @@ def test_the_last_events_come_behind_the_committed_response(dispatcher: Dispatch
 
 
 def test_the_diagnosis_says_what_was_known(dispatcher: Dispatcher) -> None:
-    """R7: silence, first and last output with its kind, the last signal, phase, turn and stop; seconds since the turn began."""
+    """R7: silence, first and last output and its kind, the last signal, phase, turn, stop; seconds since the turn began."""
     _, outcome = run(dispatcher, hangs("a", "one", beat=Kind.SIGNAL))
     diagnosis = outcome["a"].diagnosis
     assert diagnosis is not None
@@ -164,8 +164,12 @@ def test_without_a_reader_other_members_go_on(dispatcher: Dispatcher) -> None:
     with dispatcher.stream("c", members, "p", output_timeout=0.2) as stream:
         assert finished.wait(10)
         wait_until(lambda: len(dispatcher.records.responses(stream.execution_id)) == 2)
-        wait_until(lambda: dispatcher.records.responses(stream.execution_id)[0].status == "completed" or
-                   dispatcher.records.responses(stream.execution_id)[1].status == "completed")
+        wait_until(
+            lambda: (
+                dispatcher.records.responses(stream.execution_id)[0].status == "completed"
+                or dispatcher.records.responses(stream.execution_id)[1].status == "completed"
+            )
+        )
         time.sleep(0.4)
         outcome = stream.read()
     assert [outcome[name].status for name in "ab"] == ["completed", "completed"]

@@ -2,7 +2,8 @@
 
 from typing import Any, assert_type
 
-from streamguard import Chain, ChainResult, Settled, Step, StepContext, StepReport, suggest_limits
+from streamguard import Chain, ChainResult, Settled, StepContext, StepReport, suggest_limits
+from streamguard.chain import Step
 
 agent = Chain("agent", deadline=1.2, messages={"completed": "Fine.", "cancelled": lambda result: result.id})
 

@@ -74,6 +74,9 @@ class Claude(JsonLines):
 
     def _assistant(self, message: dict[str, Any]) -> Iterator[Event]:
         inner = mapping(message.get("message"))
+        if inner.get("model") == "<synthetic>":  # its own words about an error, not the model's
+            yield Event(kind=Kind.DIAGNOSTIC, text=words(inner.get("content")))
+            return
         sub_agent = bool(message.get("parent_tool_use_id"))
         for block in _blocks(inner):
             kind = _BLOCKS.get(words(block.get("type")), Kind.STATUS)
