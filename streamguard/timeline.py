@@ -1,4 +1,4 @@
-"""Reports as HTML for a notebook: a few rows of numbers, and the timeline as a small inline SVG. Pure: reports in, text out.
+"""Reports as HTML for a notebook: some numbers, and the timeline as a small inline SVG. Pure: reports in, text out.
 
 Everything that a user or a server wrote is escaped; nothing is loaded from anywhere, and no script is in it.
 """
@@ -51,7 +51,7 @@ class Lane:
 
 
 def stream_html(report: "StreamReport") -> str:
-    """Return how a stream went: one row of the timeline for each attempt, a tick for each arrival, in red the longest gap."""
+    """Return how a stream went: a row for each attempt, a tick for each arrival, in red the longest gap."""
     rows = [
         ("phase", report.phase),
         ("attempts", str(report.attempts)),
@@ -76,7 +76,8 @@ def chain_html(result: "ChainResult") -> str:
 def dispatch_html(outcome: "DispatchOutcome") -> str:
     """Return how a dispatch went: one row of the timeline for each turn.
 
-    *Limits*: a turn keeps how long it took, not when it began: turns side by side are drawn from the left, others end to end.
+    *Limits*: a turn keeps how long it took, not when it began: turns side by side are drawn from
+    the left, others end to end.
     """
     lanes, began = [], 0.0
     for turn in outcome.turns:
@@ -171,10 +172,8 @@ def _x(at: float, scale: float) -> str:
 def _card(title: str, outcome: str, why: str | None, rows: Sequence[tuple[str, str]], svg: str) -> str:
     colour = _COLOURS.get(outcome, _GREY)
     ending = html.escape(outcome if why is None or why == outcome else f"{outcome} ({why})")
-    cells = "".join(
-        f'<tr><td style="text-align:left">{html.escape(name)}</td><td style="text-align:left">{html.escape(value)}</td></tr>'
-        for name, value in rows
-    )
+    left = '<td style="text-align:left">'
+    cells = "".join(f"<tr>{left}{html.escape(name)}</td>{left}{html.escape(value)}</td></tr>" for name, value in rows)
     return (
         f'<div class="streamguard-report"><div><b>{html.escape(title)}</b>: '
         f'<b style="color:{colour}">{ending}</b></div>{svg}<table>{cells}</table></div>'

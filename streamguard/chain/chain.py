@@ -179,6 +179,7 @@ class Chain:
         floor: float = 0.05,
         ceiling: float | None = None,
         min_count: int = 100,
+        confidence: float | None = None,
     ) -> Advice:
         """Return what this chain's runs suggest for each limit, beside how often each fired; `print()` shows a table.
 
@@ -192,6 +193,7 @@ class Chain:
             floor=floor,
             ceiling=ceiling,
             min_count=min_count,
+            confidence=confidence,
         )
         return Advice(tuple(self._step_advice(step, len(kept.get(n, [])), suggested[n]) for n, step in self._steps.items()))
 

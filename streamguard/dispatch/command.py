@@ -122,6 +122,17 @@ class CommandStream(Generic[T], Iterator[T]):
         return self._watch.result
 
     @property
+    def ended(self) -> bool:
+        """Whether the program has ended, so that there is a result."""
+        return self._watch.result is not None
+
+    def read(self) -> CommandResult:
+        """Take, and drop, the rest of the events; return the result."""
+        for _ in self:
+            pass
+        return self.result
+
+    @property
     def pid(self) -> int:
         """The program's process id, which is its group's too."""
         return self._process.pid

@@ -118,7 +118,11 @@ class CommandMember:
             context.probe(EvidenceProbe(stream.pid, stream.look))
             try:
                 for event in stream:
-                    yield from _told(event, stream, context)
+                    try:
+                        yield from _told(event, stream, context)
+                    finally:
+                        if event.kind is Kind.DONE:
+                            stream.read()  # the program may take its `linger` to end
             finally:
                 context.probe(None)
 
@@ -133,7 +137,7 @@ class CommandMember:
 
 def _told(event: Event, stream: CommandStream[Event], context: TurnContext) -> Iterator[Event]:
     """Yield the event as the turn is to see it: a turn that was stopped gets no `done` from here."""
-    if event.kind in (Kind.ERROR, Kind.DONE) and event.error_code in ("timeout", "cancelled"):
+    if stream.ended and event.kind in (Kind.ERROR, Kind.DONE) and event.error_code in ("timeout", "cancelled"):
         if stream.result.limit == "first":
             yield replace(event, error_code=STARTUP_TIMEOUT)
             return

@@ -49,7 +49,8 @@ class CommandPlan:
 
     raw:           hand over `RawOutput` in place of events.
     inherit_stdin: let the program read this process's standard input.
-    frames:        let the first line of any kind that the format knows satisfy *first*, and not only output.
+    frames:        let the first line of any kind that the format knows satisfy *first*, and not only output; and tell of a
+                   result line when it is read: for turns, whose end is decided by what comes first.
     """
 
     argv: Sequence[str]
@@ -103,6 +104,7 @@ class CommandPlan:
             stderr=make_format("lines", ignore=self.ignore),
             stderr_counts=self.format == "lines" and not self.stdout_only,
             raw=self.raw,
+            early=self.frames,
         )
 
     def spec(self) -> Spec:

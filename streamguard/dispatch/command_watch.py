@@ -37,12 +37,14 @@ class Heard:
     stdout, stderr: what reads them; what is output in stderr is handed over as `stderr`.
     stderr_counts:  whether what is output in stderr re-arms the limits on silence.
     raw:            hand over bytes, and no events.
+    early:          hand over the `done` of a result line when it is read, and not when the program has ended.
     """
 
     stdout: Format
     stderr: Format
     stderr_counts: bool
     raw: bool = False
+    early: bool = False
 
 
 class CommandWatch:
@@ -62,6 +64,7 @@ class CommandWatch:
         self._session_id: str | None = None
         self._complaint = ""
         self._settled: Event | LimitFired | _Cancelled | None = None
+        self._done_told = False
         self._pid = 0
         self._probe: ActivityProbe | None = None
         self._evidence: Evidence | None = None
@@ -77,7 +80,7 @@ class CommandWatch:
         if self._heard.raw:
             yield RawOutput(stream, data), len(data)
         for event in self._read(now, stream, data):
-            if not self._heard.raw and event.kind is not Kind.DONE:
+            if not self._heard.raw and (event.kind is not Kind.DONE or self._tells_early(event)):
                 yield event, len(event.text) + len(event.raw) + _EVENT_BYTES
 
     def due(self, now: float) -> float | Stopping:
@@ -111,8 +114,9 @@ class CommandWatch:
             yield from (event for event in events if event.kind is not Kind.DONE)
             if isinstance(self._settled, LimitFired):
                 yield Event.failure(self.result.message, "timeout", data={"diagnosis": self._settled.diagnosis.to_dict()})
-            data = self._settled.data if isinstance(self._settled, Event) else {}
-            yield Event.done(self.result.error_code, data=data)
+            if not self._done_told:
+                data = self._settled.data if isinstance(self._settled, Event) else {}
+                yield Event.done(self.result.error_code, data=data)
 
     def look(self) -> Evidence:
         """Return what is to be seen of the process now."""
@@ -133,6 +137,12 @@ class CommandWatch:
             self._clock.observe(now, noted, counts=counts)
             self._note(noted)
             yield noted
+
+    def _tells_early(self, event: Event) -> bool:
+        if not self._heard.early or event is not self._settled or self._done_told:
+            return False
+        self._done_told = True
+        return True
 
     def _note(self, event: Event) -> None:
         if event.kind is Kind.TEXT:

@@ -25,7 +25,8 @@ Lost = Literal["lost"]
 LOST: Final = "lost"
 """What a call returns whose record could not be written or read."""
 
-_PATIENCE_AFTER_LOSS = 0.25
+_LEAST_PATIENCE = 0.25
+_MARGIN = 0.5
 _BACKLOG = 100
 _KEPT_IN_MEMORY = 1000
 
@@ -51,7 +52,7 @@ class Losses:
 class Ledger:
     """Writes to a store that may be locked, read-only, or gone.
 
-    The first failure costs the store's timeout; while the store stays lost, each further call costs at most 0.25 s.
+    The first failure costs the store's timeout; while the store stays lost, each further call costs a fifth of it.
     """
 
     def __init__(self, store: "RecordStore") -> None:
@@ -160,7 +161,8 @@ class Ledger:
         if self.store.in_memory:
             return call()
         # The database's own limits come first, and tell more; this one is for a line on which nothing comes back.
-        seconds = _PATIENCE_AFTER_LOSS if self._lost else self.store.timeout + 0.5
+        patient, hasty = self.store.timeout + _MARGIN, max(_LEAST_PATIENCE, self.store.timeout / 5)
+        seconds = hasty if self._lost else patient
         return run_until(call, Deadline.after(seconds), None, expired=_took_too_long, grace=0, name="records")
 
 

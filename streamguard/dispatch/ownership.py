@@ -11,8 +11,9 @@ import psutil
 from sqlalchemy import Connection, Row, Table, delete, insert, select, update
 
 from ..core.clock import wall
+from ..store.engine import now_in
 from .outcome import PROCESS_RESTART, ExecutionStatus, ResponseStatus, TurnStatus
-from .tables import executions, now_in, owners, responses, turns
+from .tables import executions, owners, responses, turns
 
 __all__ = ["Owner", "end_orphans", "hold_lease"]
 

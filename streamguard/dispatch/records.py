@@ -12,6 +12,7 @@ from sqlalchemy import Column, Connection, Engine, Table, delete, func, insert, 
 from sqlalchemy.exc import SQLAlchemyError
 
 from ..core.clock import wall
+from ..store.engine import READING, make_engine
 from .outcome import ExecutionStatus, ResponseStatus, TurnStatus, Verdict
 from .ownership import Owner, end_orphans, hold_lease
 from .rows import (
@@ -26,7 +27,7 @@ from .rows import (
     turn_of,
     turn_values,
 )
-from .tables import READING, create_tables, executions, make_engine, owners, responses, sessions, turns
+from .tables import create_tables, executions, owners, responses, sessions, turns
 
 __all__ = ["RecordStore", "move"]
 
@@ -37,7 +38,7 @@ class RecordStore:
     records: `sqlite:///records.db` (write-ahead log; for several threads and processes), `postgresql://user@host/name`, or
              None: in memory.
     lease:   seconds after which an owner that has not renewed its lease counts as gone. Default 30.
-    timeout: seconds that a connect, a wait for a lock, or a statement may take. Default 2.
+    timeout: seconds that a connect, a wait for a lock, or a statement may take. Default 5.
 
     The tables are created when first needed. Raises UsageError for a URL that cannot be used; the methods raise what
     SQLAlchemy raises.
@@ -49,7 +50,7 @@ class RecordStore:
     failures: tuple[type[Exception], ...] = (SQLAlchemyError, OSError)
     """What the methods raise when the database cannot be used."""
 
-    def __init__(self, records: str | None = None, *, lease: float = 30.0, timeout: float = 2.0) -> None:
+    def __init__(self, records: str | None = None, *, lease: float = 30.0, timeout: float = 5.0) -> None:
         self.engine: Engine = make_engine(records, timeout=timeout)
         self.in_memory = records is None
         self.lease = lease

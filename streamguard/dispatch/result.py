@@ -101,8 +101,8 @@ def timeout_sentence(program: str, fired: LimitFired) -> str:
     if known.tools:
         parts.append(f"a tool call was running: {', '.join(known.tools)}; tool_timeout= gives tools longer")
     if known.first_output_at is None:
-        parts.append("nothing had come at all: a program that prints at its end needs a streaming output mode, or pty")
-    elif known.last_signal_kind is not None:
+        parts.append("none had come at all: a program that prints at its end needs a streaming output mode, or pty")
+    if known.last_signal_kind is not None:
         parts.append(f"the last sign that is no output was {known.last_signal_kind}")
     return "; ".join(parts)
 

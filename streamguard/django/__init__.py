@@ -3,8 +3,7 @@
 `pip install 'streamguard[django]'`; put `"streamguard.django"` into INSTALLED_APPS. The manual's page is docs/django.md.
 """
 
-from .frames import EventBody
 from .middleware import DeadlineMiddleware
 from .sse import sse_response
 
-__all__ = ["DeadlineMiddleware", "EventBody", "sse_response"]
+__all__ = ["DeadlineMiddleware", "sse_response"]

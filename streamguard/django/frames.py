@@ -1,4 +1,4 @@
-r"""What goes to the client: server-sent events of three kinds, and comments during silence. Pure but for the stream it reads.
+r"""What goes to the client: server-sent events of three kinds, and comments during silence.
 
     : ping                                        nothing new; written after `heartbeat` seconds without anything else
 

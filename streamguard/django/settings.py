@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -94,7 +94,7 @@ def _limits(key: str, value: Any) -> Mapping[str, float | None]:
     return dict(value)
 
 
-_READERS = {
+_READERS: dict[str, Callable[[str, Any], Any]] = {
     "HEARTBEAT": _seconds,
     "DEADLINE": _optional_seconds,
     "DEADLINE_HEADER": _header_name,

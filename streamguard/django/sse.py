@@ -6,7 +6,7 @@ from django.core.exceptions import ImproperlyConfigured
 from django.core.handlers.asgi import ASGIRequest
 from django.http import HttpResponse, StreamingHttpResponse
 
-from ..core import NOT_GIVEN, Deadline, current_deadline, monotonic, shield
+from ..core import NOT_GIVEN, Deadline, current_deadline, shield
 from ..core.limits import NotGiven, seconds_of
 from ..errors import DeadlineExceededError, StreamguardError, UsageError
 from ..sse import has_content

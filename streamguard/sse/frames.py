@@ -6,13 +6,22 @@ from typing import Any, Final
 from ..errors import InStreamError, MalformedChunkError
 from .chunk import finish_reason_of
 
-__all__ = ["ANTHROPIC_TYPES", "choice_error", "foreign_frame", "frame_error", "in_stream_error", "not_an_object"]
+__all__ = [
+    "ANTHROPIC_TYPES",
+    "FAILED_RESPONSES",
+    "choice_error",
+    "foreign_frame",
+    "frame_error",
+    "in_stream_error",
+    "not_an_object",
+]
 
 _MAX_BODY_BYTES: Final = 64 * 1024
 _MAX_QUOTE: Final = 200
 _SUCCESS_CODES: Final = (0, 200, "", "0", "200", "ok", "OK", "success")
 _MESSAGE_KEYS: Final = ("message", "msg", "detail", "error_description", "description", "title", "error")
 _STATUS_KEYS: Final = ("status", "status_code", "statusCode")
+FAILED_RESPONSES: Final = ("response.failed", "response.cancelled")
 ANTHROPIC_TYPES: Final = (
     "message_start",
     "message_delta",
@@ -35,7 +44,7 @@ def frame_error(frame: dict[str, Any], body: str) -> InStreamError | None:
     for key in ("error", "errors"):
         if _is_error(frame.get(key), beside=choices):
             return in_stream_error(frame[key], frame, body)
-    if frame.get("type") == "response.failed":
+    if frame.get("type") in FAILED_RESPONSES:
         return in_stream_error(_response_error(frame), frame, body)
     if "error" in (frame.get("object"), frame.get("type")) or (not choices and _is_flat_error(frame)):
         return in_stream_error(frame, frame, body)
@@ -118,7 +127,9 @@ def _status_of(frame: dict[str, Any]) -> int | None:
 def _response_error(frame: dict[str, Any]) -> object:
     response = frame.get("response")
     error = response.get("error") if isinstance(response, dict) else None
-    return error or {"message": "the response failed"}
+    return error or {
+        "message": "the response failed" if frame["type"] == "response.failed" else "the response was cancelled"
+    }
 
 
 def _message_of(error: dict[str, Any]) -> str:

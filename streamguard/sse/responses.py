@@ -2,6 +2,7 @@
 
 from typing import Any, Final
 
+from .frames import FAILED_RESPONSES
 from .tool_calls import function_piece
 from .typed import TypedAssembler, TypedDecoder, dict_of, index_in, text_of, type_of
 
@@ -9,7 +10,6 @@ __all__ = ["ResponseChunk", "ResponsesAssembler", "ResponsesDecoder"]
 
 _COMPLETED: Final = "response.completed"
 _INCOMPLETE: Final = "response.incomplete"
-_FAILED: Final = ("response.failed", "response.cancelled")
 _TEXT: Final = "response.output_text.delta"
 _REFUSAL: Final = "response.refusal.delta"
 _REASONING: Final = ("response.reasoning_summary_text.delta", "response.reasoning_text.delta")
@@ -93,7 +93,7 @@ class ResponsesDecoder(TypedDecoder):
 
     def knows(self, kind: str) -> bool:
         """Return whether *kind* is a type of this API that reports no error."""
-        return kind.startswith("response.") and kind not in _FAILED
+        return kind.startswith("response.") and kind not in FAILED_RESPONSES
 
     def chunk(self, kind: str, frame: dict[str, Any]) -> ResponseChunk:
         """Return the chunk of a good frame; the stream is done with the event that carries the whole response."""

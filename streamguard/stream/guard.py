@@ -15,9 +15,9 @@ from ..http import SocketGuard, current_guard
 from ..sse import Assembler, ObjectAssembler
 from ..telemetry.events import Upstream
 from .attempt import Block, Item, Opened, read_response
+from .contract import Settings
 from .decode import ObjectDecoder, assembler_of, decoder_of
 from .guarded import GuardedStream, check_options, limits_of, positive
-from .loop import Settings
 from .recognise import url_of
 from .retry import Attempts, before_first_chunk, policy_of
 from .sources import Hold, Reading, can_be_opened, check_source, gives_message, open_source

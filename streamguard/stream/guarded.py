@@ -20,9 +20,10 @@ from ..errors import UsageError
 from ..sse import AnthropicChunk, Assembler, Chunk, Message, ResponseChunk
 from ..telemetry.events import Upstream
 from .attempt import read_attempt
+from .contract import CLOSED, Over, Settings, Source
 from .decode import BytesDecoder, assembler_of, decoder_of
 from .heartbeat import HEARTBEAT
-from .loop import CLOSED, Over, Settings, Source, StreamLoop
+from .loop import StreamLoop
 from .report import Recorder, StreamReport
 from .request import RequestKeywords, RequestPlan, plan_request
 from .retry import Attempts, before_first_chunk, policy_of

@@ -8,9 +8,8 @@ import contextlib
 import itertools
 import os
 import queue
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import Any, Final, NoReturn, Protocol
+from collections.abc import Iterator
+from typing import Any, Final, NoReturn
 from urllib.parse import urlsplit
 
 import requests
@@ -20,77 +19,27 @@ from ..core.cancel import CancelToken
 from ..core.clock import monotonic
 from ..core.deadline import Deadline, current_deadline, deadline
 from ..core.forks import forks
-from ..core.limits import Timeouts
-from ..core.pump import End, Feed, Pump
+from ..core.pump import End, Pump
 from ..errors import StreamguardError, UsageError
 from ..http import request_id
-from ..sse import Assembler
 from .attempt import BAD_BODY_SECONDS, Block, Opened, Rejected
 from .clocks import Alarm, Phase, StreamClocks
-from .decode import Decoder, Ending
+from .contract import CLOSED, Over, Settings, Source
+from .decode import Ending
 from .failures import Failures
 from .heartbeat import HEARTBEAT, Heartbeat
 from .report import Outcome, Recorder
-from .retry import Attempts
 from .teller import Teller
+from .waiting import Waiting
 
-__all__ = ["CLOSED", "Over", "Settings", "Source", "StreamLoop"]
+__all__ = ["StreamLoop"]
 
-CLOSED = object()
-"""The reason of a token that was cancelled by `close()` or by the collector, not by the caller's `cancel()`."""
 JOIN_SECONDS = 0.04
 """How long the consumer waits for a cut reader to be gone before it counts it as abandoned."""
-
-_LATE_SECONDS = 0.1
-"""A wait that overshot its limit by more than this says nothing about the upstream: this process stood still."""
 
 _DRAIN_SECONDS = 0.05
 """How long a body may take to end after the end marker, where its connection could then serve others."""
 _NONE_LEFT: Final = object()
-
-_FLOOD_SECONDS = 0.5
-"""How long blocks without a chunk may come, one right after the other, once a limit is used up."""
-
-
-class Over(Exception):
-    """The stream has ended, and there is nothing to tell the consumer but that."""
-
-
-class Source(Protocol):
-    """Where a stream's chunks come from, attempt by attempt."""
-
-    @property
-    def host(self) -> str:
-        """What messages may say about the upstream."""
-
-    @property
-    def reports_phases(self) -> bool:
-        """Whether attempts put connect and response phases on the feed."""
-
-    @property
-    def keeps_connection(self) -> bool:
-        """Whether a connection whose body was read to its end serves others after us."""
-
-    def read(self, feed: Feed) -> None:
-        """Make one attempt, in the reader thread."""
-
-    def why_not_replayable(self) -> str | None:
-        """Say what prevents another attempt, or return None."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
-    """What the caller asked for, checked."""
-
-    limits: Timeouts
-    attempts: Attempts
-    make_decoder: Callable[[], Decoder]
-    convert: Callable[[Any], Any] | None
-    counts: Callable[[Any], object] | None
-    assembler: Assembler | None
-    strict: bool
-    end_grace: float | None
-    heartbeat: float | None
 
 
 class StreamLoop:
@@ -113,10 +62,7 @@ class StreamLoop:
         self._always_fresh = self._looks_at_each or settings.heartbeat is not None
         self._body_ended = False
         self._arrived = 0.0
-        self._waited = 0.0
-        self._waiting_since: float | None = None
-        """When the consumer last began to wait, or went on waiting; None while it has something in its hands."""
-        self._overdue_since: float | None = None
+        self._waiting = Waiting(self._clocks, token)
         self._opened = False
         self._gate_open = True
         self._stop = token._decision  # a property would cost more than the answer
@@ -127,9 +73,7 @@ class StreamLoop:
         """Whether a step has more to look at than the token: it has not started, has a deadline, or is over."""
         self._add = None if settings.assembler is None else settings.assembler.add
         self._rejected: StreamguardError | None = None
-        self._deadline: Deadline | None = None
         self._scope = "total"
-        self._pump: Pump[None] | None = None
 
     def finish(self) -> None:
         """Let every further step raise Over."""
@@ -142,9 +86,9 @@ class StreamLoop:
         self._teller.started()
         total, ambient = self._settings.limits.total, current_deadline()
         own = None if total is None else Deadline.after(total)
-        self._deadline = min((d for d in (own, ambient) if d is not None), default=None)
-        self._scope = "total" if self._deadline is own else "ambient"
-        self._careful = self._deadline is not None
+        self._waiting.deadline = min((d for d in (own, ambient) if d is not None), default=None)
+        self._scope = "total" if self._waiting.deadline is own else "ambient"
+        self._careful = self._waiting.deadline is not None
         self._check_stopped()
         self._start_attempt()
 
@@ -153,7 +97,7 @@ class StreamLoop:
         self._check()
         while not (self._recorder.chunks or self._peek() if until_first else self._opened):
             if self._receive() is Alarm.HEARTBEAT:
-                self._clocks.handed_over(self._waited)  # not returned from here; without this the wait would spin
+                self._clocks.handed_over(self._waiting.now)  # not returned from here; without this the wait would spin
             self._check_stopped()
 
     def advance(self) -> Any:
@@ -180,11 +124,11 @@ class StreamLoop:
     def beat(self, seconds: float | None) -> None:
         """Let `advance()` return HEARTBEAT after *seconds* of waiting for nothing; None: never."""
         self._always_fresh = self._looks_at_each or seconds is not None
-        self._clocks.beat(seconds, self._waited)
+        self._clocks.beat(seconds, self._waiting.now)
 
     def cut(self) -> None:
         """Stop the attempt that is running, if one is, and count its thread if it stays. From any thread."""
-        pump, self._pump = self._pump, None
+        pump, self._waiting.pump = self._waiting.pump, None
         if pump is not None and not pump.stop("cut", JOIN_SECONDS):
             self._recorder.left_behind.add(self._recorder.attempts)
             left_behind(pump)
@@ -210,28 +154,28 @@ class StreamLoop:
         """Convert a chunk as the caller asked, and see whether it counts; return _NONE_LEFT for one to skip."""
         settings = self._settings
         if settings.convert is not None:
-            self._pass_time()
+            self._waiting.passed()
             chunk = settings.convert(chunk)
-            self._waiting_since = monotonic()
+            self._waiting.go_on()
             if chunk is None:
                 return _NONE_LEFT
-        self._waiting_since = None
+        self._waiting.stop()
         if settings.counts is None:
             self._progressed()
             self._fresh = self._always_fresh
         elif settings.counts(chunk):
             self._progressed()
             self._gate_open = False
-        self._clocks.handed_over(self._waited)
+        self._clocks.handed_over(self._waiting.now)
         return chunk
 
     def _heartbeat(self) -> Heartbeat:
-        self._clocks.handed_over(self._waited)
-        self._waiting_since = None
-        HEARTBEAT.silence = self._clocks.silence(self._waited)
+        self._clocks.handed_over(self._waiting.now)
+        self._waiting.stop()
+        HEARTBEAT.silence = self._clocks.silence(self._waiting.now)
         HEARTBEAT.phase = self._recorder.phase.value
-        left = self._clocks.left(self._waited)
-        HEARTBEAT.left = left if self._deadline is None else self._deadline.clamp(left)
+        left = self._clocks.left(self._waiting.now)
+        HEARTBEAT.left = left if self._waiting.deadline is None else self._waiting.deadline.clamp(left)
         return HEARTBEAT
 
     def _check(self) -> None:
@@ -247,7 +191,7 @@ class StreamLoop:
     def _check_stopped(self) -> None:
         if self._token.cancelled:
             self._stopped()
-        if self._deadline is not None and self._deadline.expired:
+        if self._waiting.deadline is not None and self._waiting.deadline.expired:
             self._keep_what_arrived()
             if self._token.cancelled:
                 self._stopped()
@@ -263,7 +207,7 @@ class StreamLoop:
 
     def _keep_what_arrived(self) -> None:
         """Cut; then put the text of chunks that no `next()` will return into what the error can tell."""
-        pump = self._pump
+        pump = self._waiting.pump
         self.cut()
         if self._add is not None:
             with contextlib.suppress(StreamguardError):
@@ -311,94 +255,34 @@ class StreamLoop:
             connect, response = self._settings.limits.connect, self._settings.limits.response
             both = None if connect is None or response is None else connect + response
             self._recorder.phase = Phase.RESPONSE
-            self._clocks.enter(Phase.RESPONSE, self._waited, both)
+            self._clocks.enter(Phase.RESPONSE, self._waiting.now, both)
         token = self._token.child()
         # The deadline is for what the reader calls in its turn: an auth that fetches a key, a header.
-        with self._teller.attempt(), deadline(self._deadline):
-            self._pump = Pump(self._source.read, token, name=f"reader-{self._recorder.id}")
+        with self._teller.attempt(), deadline(self._waiting.deadline):
+            self._waiting.pump = Pump(self._source.read, token, name=f"reader-{self._recorder.id}")
         token.on_cancel(token.detach)
-        self._pump.start()
+        self._waiting.pump.start()
 
     def _enter(self, phase: Phase) -> None:
         self._recorder.phase = phase
-        self._clocks.enter(phase, self._waited, getattr(self._settings.limits, phase.value))
+        self._clocks.enter(phase, self._waiting.now, getattr(self._settings.limits, phase.value))
 
     def _receive(self) -> Alarm | None:
-        """Take one item, or wait for one as long as the nearest clock allows; return what was due instead."""
+        """Take what comes next from the reader, or wait for it; return what was due instead."""
         self._block_used_up()
-        in_vain = self._pass_time()
-        item = self._take(0)
-        if item is None:
-            item = self._wait_for_item()
-        if item is None:
-            return self._nothing_came()
-        if in_vain and self._is_flooded():
-            self._expired()
-        else:
+        item = self._waiting.receive()
+        if not isinstance(item, Alarm):
             self._handle(item)
-        return None
-
-    def _pass_time(self) -> bool:
-        """Count what passed since the last wait, if no chunk came of it; return whether that is so."""
-        since, self._waiting_since = self._waiting_since, monotonic()
-        if since is not None:
-            self._waited += self._waiting_since - since
-        return since is not None
-
-    def _is_flooded(self) -> bool:
-        """Whether a limit is used up for good, though the queue is never empty: comments come faster than we read."""
-        if self._clocks.firing(self._waited) is None:
-            self._overdue_since = None
-            return False
-        if self._overdue_since is None:
-            self._overdue_since = self._waited
-        return self._waited - self._overdue_since > _FLOOD_SECONDS
-
-    def _take(self, seconds: float | None) -> object | None:
-        pump = self._pump  # once: a close() in another thread takes it away
-        try:
-            if pump is not None:
-                return pump.get(seconds)
-        except queue.Empty:
             return None
-        if seconds != 0:
-            self._token.wait(seconds)
-        return None
-
-    def _wait_for_item(self) -> object | None:
-        seconds = self._clocks.wait(self._waited)
-        if self._deadline is not None:
-            seconds = self._deadline.clamp(seconds)
-        try:
-            return self._take(seconds)
-        finally:
-            self._pass_time()
-
-    def _nothing_came(self) -> Alarm | None:
-        """Measured silence decides, never the mere end of a wait; and never while an item is already here."""
-        if self._token.cancelled:
-            return None
-        alarm = self._clocks.alarm(self._waited)
-        if alarm is Alarm.WARNING:
-            self._teller.half_silent(self._clocks.silence(self._waited), self._clocks.limit)
-        elif alarm is Alarm.LIMIT:
-            item = self._take(self._second_look())
-            if item is None:
-                self._expired()
-            else:
-                self._handle(item)
-                return None
-        return alarm
-
-    def _second_look(self) -> float:
-        """Return how long the reader may still take: if we were woken late (stopped, starved), so was it."""
-        firing = self._clocks.firing(self._waited)
-        late = firing is not None and firing.elapsed - firing.limit > _LATE_SECONDS
-        return 0 if not late else _LATE_SECONDS if self._deadline is None else self._deadline.clamp(_LATE_SECONDS)
+        if item is Alarm.WARNING:
+            self._teller.half_silent(self._clocks.silence(self._waiting.now), self._clocks.limit)
+        elif item is Alarm.LIMIT:
+            self._expired()
+        return item
 
     def _expired(self) -> None:
-        firing = self._clocks.firing(self._waited)
-        if firing is None or (self._deadline is not None and self._deadline.expired):
+        firing = self._clocks.firing(self._waiting.now)
+        if firing is None or (self._waiting.deadline is not None and self._waiting.deadline.expired):
             return  # at one instant, the deadline goes before a phase limit: the next step raises it
         if firing.phase is Phase.RETRY:
             self._start_attempt()
@@ -422,11 +306,11 @@ class StreamLoop:
                 self._opened = item.judged
                 if self._clocks.phase is not Phase.FIRST:  # else it runs since these headers came, not yet judged
                     self._recorder.phase = Phase.FIRST
-                    self._clocks.opened(self._waited)
+                    self._clocks.opened(self._waiting.now)
             case Rejected():
                 self._headers(item)
                 self._rejected = item.error
-                self._clocks.enter(Phase.RESPONSE, self._waited, 2 * BAD_BODY_SECONDS)
+                self._clocks.enter(Phase.RESPONSE, self._waiting.now, 2 * BAD_BODY_SECONDS)
             case End():
                 self._ended(item)
 
@@ -440,8 +324,8 @@ class StreamLoop:
         recorder.request_id = request_id(item.response)
 
     def _received(self, block: Block) -> None:
-        self._clocks.heard(self._waited)
-        pump = self._pump  # once: a close() in another thread takes it away
+        self._clocks.heard(self._waiting.now)
+        pump = self._waiting.pump  # once: a close() in another thread takes it away
         if pump is not None:
             pump.feed.take(block.weight)
         known = self._decoder.comments
@@ -457,7 +341,7 @@ class StreamLoop:
     def _progressed(self) -> None:
         self._recorder.progressed(self._arrived)
         self._recorder.phase = Phase.IDLE
-        self._clocks.progressed(self._waited)
+        self._clocks.progressed(self._waiting.now)
 
     def _block_used_up(self) -> None:
         """Every chunk that is here has been taken: see whether the stream says that it is complete."""
@@ -466,14 +350,15 @@ class StreamLoop:
             self._judge(ending)
         phase = self._clocks.phase
         if ending is Ending.FINISHED and phase in (Phase.FIRST, Phase.IDLE):
-            self._clocks.finishing(self._waited, self._settings.end_grace)
+            self._clocks.finishing(self._waiting.now, self._settings.end_grace)
         elif ending is Ending.OPEN and phase is Phase.GRACE:
-            self._clocks.resumed(self._waited)
+            self._clocks.resumed(self._waiting.now)
 
     def _judge(self, ending: Ending) -> None:
         """The stream is over: complete, or not."""
-        if ending is Ending.DONE and not self._body_ended and self._source.keeps_connection and self._pump is not None:
-            self._pump.join(_DRAIN_SECONDS)
+        pump = self._waiting.pump
+        if pump is not None and not self._body_ended and self._source.keeps_connection:
+            pump.join(_DRAIN_SECONDS)
         vouched = ending is Ending.ANYWHERE or self._settings.assembler is None or self._recorder.chunks
         if ending is not Ending.OPEN and vouched:
             self._completed()
@@ -504,7 +389,7 @@ class StreamLoop:
             self._stopped()
         self._teller.failed(error)
         pause = self._settings.attempts.pause_after(error) if self._before_first_chunk() else None
-        if pause is None or (self._deadline is not None and pause >= self._deadline.remaining()):
+        if pause is None or (self._waiting.deadline is not None and pause >= self._waiting.deadline.remaining()):
             self._end("timeout" if isinstance(error, TimeoutError) else outcome, error)
         obstacle = self._source.why_not_replayable()
         if obstacle is not None:
@@ -512,7 +397,7 @@ class StreamLoop:
         self._settings.attempts.sleeping(pause)
         self._teller.retrying(error, pause)
         self._recorder.phase = Phase.RETRY
-        self._clocks.enter(Phase.RETRY, self._waited, pause)
+        self._clocks.enter(Phase.RETRY, self._waiting.now, pause)
 
     def _before_first_chunk(self) -> bool:
         return self._gate_open if self._settings.counts is not None else not self._recorder.chunks

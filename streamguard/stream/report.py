@@ -72,6 +72,8 @@ class StreamReport:
     host: str
     started_at: datetime.datetime
     status_code: int | None = None
+    max_byte_gap: float | None = None
+    """The longest time without a byte of body, heartbeats included, from the headers on: what `dead` limits."""
     trace: Trace = field(default=Trace(), repr=False)
     """When phases began and chunks came: what a notebook draws."""
 
@@ -131,6 +133,7 @@ class Recorder:
         self.last_byte_at: float | None = None
         self.last_chunk_at: float | None = None
         self.max_gap: float | None = None
+        self.max_byte_gap: float | None = None
         self.gaps = GapCounts()
         self._summary = summary
         self.left_behind: set[int] = set()
@@ -159,6 +162,9 @@ class Recorder:
         """Note *size* bytes and *comments* heartbeats that arrived at *at*."""
         self.bytes += size
         self.comments += comments
+        known = [before for before in (self.headers_at, self.last_byte_at) if before is not None]
+        if known:  # the later one: the last byte may be an earlier attempt's
+            self.max_byte_gap = max(self.max_byte_gap or 0.0, at - max(known))
         self.last_byte_at = at
         if self.first_byte_at is None:
             self.first_byte_at = at
@@ -216,6 +222,7 @@ class Recorder:
             host=self.host,
             started_at=self.started_at,
             status_code=self.status_code,
+            max_byte_gap=self.max_byte_gap,
             trace=self._trace.frozen(),
         )
 

@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager, ExitStack, nullcontext
 from .events import Event, Hook, Scope
 from .logs import log_event
 
-__all__ = ["defer", "emit", "flush", "get_hooks", "scope", "set_hooks"]
+__all__ = ["defer", "emit", "flush", "get_hooks", "scope", "set_hooks", "witness"]
 
 _DEFERRED_EVENTS = 1000
 """How many events that a finalizer left may wait; beyond that the oldest are lost."""
@@ -30,6 +30,7 @@ class _Listeners:
 
 
 _listeners = [_Listeners(_DEFAULT)]
+_witnesses: list[Hook] = []
 _deferred: "collections.deque[tuple[int, Event]]" = collections.deque(maxlen=_DEFERRED_EVENTS)
 _telling: contextvars.ContextVar[bool] = contextvars.ContextVar("streamguard_telling", default=False)
 
@@ -56,6 +57,11 @@ def set_hooks(hooks: Iterable[Hook] | None) -> None:
 def get_hooks() -> tuple[Hook, ...]:
     """Return the hooks in force."""
     return _listeners[0].hooks
+
+
+def witness(hook: Hook) -> None:
+    """Have *hook* told everything as well, before the hooks and whatever they are: for the journal of this package."""
+    _witnesses.append(hook)
 
 
 def emit(event: Event) -> None:
@@ -111,7 +117,7 @@ def _tell(event: Event) -> None:
     listeners = _listeners[0]
     token = _telling.set(True)
     try:
-        for hook in listeners.hooks:
+        for hook in (*_witnesses, *listeners.hooks):
             _quietly(listeners, hook, lambda hook=hook: hook(event))  # type: ignore[misc]
     finally:
         _telling.reset(token)

@@ -68,7 +68,7 @@ def test_first_rules_until_output() -> None:
     assert run_command(shell("sleep 0.5; echo hi"), first=10, idle=0.2).ok
     result = run_command(shell("sleep 60"), first=0.3, idle=0.1)
     assert (result.limit, result.limit_seconds) == ("first", 0.3)
-    assert "nothing had come at all" in result.message
+    assert "none had come at all" in result.message
     assert run_command(shell("echo hi; sleep 60"), first=10, idle=0.2).limit == "idle"
 
 

@@ -227,7 +227,7 @@ def test_b152_a_daemon_cannot_hold_us(tmp_path: Path) -> None:
         os.kill(escaped, signal.SIGKILL)
 
 
-@pytest.mark.parametrize("deaf", ["", "trap '' TERM; "])
+@pytest.mark.parametrize("deaf", ["", 'trap "" TERM; '])
 def test_b152_a_tool_in_a_session_of_its_own_is_stopped_too(deaf: str, tmp_path: Path) -> None:
     """B152: a descendant that only left the group is marked in the evidence, and ended: agents run their tools so."""
     note = tmp_path / "pid"

@@ -223,7 +223,7 @@ def test_a_session_is_resumed_from_the_formats_first_event(dispatcher: Dispatche
         "a",
         json_lines(INIT, RESULT),
         format="claude",
-        resume=shell(f"echo '{INIT}'; echo \"asked for $0\" >&2; echo '{RESULT}'") + ["{session}"],
+        resume=[*shell(f"echo '{INIT}'; echo \"asked for $0\" >&2; sleep 0.2; echo '{RESULT}'"), "{session}"],
     )
     run(dispatcher, member)
     events, outcome = run(dispatcher, member)

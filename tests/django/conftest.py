@@ -1,0 +1,37 @@
+"""Django for the tests in this directory; they are left out where it is not installed."""
+
+import os
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+pytest.importorskip("django")
+os.environ.setdefault("DJANGO_SETTINGS_MODULE", "tests.django.site.settings")
+
+import django
+
+django.setup()
+
+from django.test import Client, RequestFactory
+from django.test.utils import setup_test_environment, teardown_test_environment
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _test_environment() -> Iterator[None]:
+    """Let Django know that it is being tested."""
+    setup_test_environment(debug=False)
+    yield
+    teardown_test_environment()
+
+
+@pytest.fixture
+def rf() -> RequestFactory:
+    """Make requests without sending them."""
+    return RequestFactory()
+
+
+@pytest.fixture
+def client() -> Callable[..., Any]:
+    """Return a function that asks a view of the test site, all middleware included, and returns its response."""
+    return Client(raise_request_exception=False).get
