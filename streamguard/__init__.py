@@ -19,7 +19,6 @@ from .core import (
     Timeouts,
     abandoned_threads,
     bounded_call,
-    configure,
     current_deadline,
     current_token,
     deadline,
@@ -44,6 +43,7 @@ from .errors import (
     UsageError,
 )
 from .http import Adapter
+from .journal import configure, recent
 from .session import Session
 from .sse import AnthropicChunk, Chunk, Message, ResponseChunk, ToolCall, has_content
 from .stream import HEARTBEAT, GuardedStream, StreamReport, before_first_chunk, guard, guarded_stream
@@ -101,6 +101,7 @@ __all__ = [
     "guard",
     "guarded_stream",
     "has_content",
+    "recent",
     "shield",
     "suggest_limits",
 ]

@@ -8,6 +8,7 @@ from the cancelling thread: the consumer is free even if the reader cannot be wo
 import contextvars
 import queue
 import threading
+import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
@@ -17,7 +18,7 @@ from .cancel import CancelToken
 from .clock import longest_wait
 from .thread_end import thread_ends
 
-__all__ = ["End", "Feed", "Pump"]
+__all__ = ["End", "Feed", "Pump", "forget_frames"]
 
 R = TypeVar("R")
 
@@ -150,12 +151,30 @@ def _stopper(items: "queue.SimpleQueue[Any]", feed: Feed) -> Callable[[], None]:
     return stop
 
 
+def forget_frames(exc: BaseException) -> None:
+    """Drop the local variables of the finished frames that *exc* and its causes came through.
+
+    They hold queues and sockets, often the exception itself, and would keep all of that until the collector comes.
+    """
+    cause: BaseException | None = exc
+    while cause is not None:
+        traceback.clear_frames(cause.__traceback__)
+        cause = cause.__cause__ or cause.__context__
+
+
 def _run(read: Callable[[Feed], R], feed: Feed) -> None:
     try:
-        end = End(read(feed))
+        _put_end(feed, End(read(feed)))
     except BaseException as exc:
-        # The consumer raises it. After a cancel it is only the noise of the cut.
-        end = End(failure=exc)
+        # The consumer raises it. After a cut it is only the noise of that.
+        if not feed.token.cancelled:
+            forget_frames(exc)
+            _put_end(feed, End(failure=exc))
+    finally:
+        del read, feed  # this frame is in the traceback
+        thread_ends()
+
+
+def _put_end(feed: Feed, end: End[R]) -> None:
     if not feed.token.cancelled:
         feed._put(end)
-    thread_ends()

@@ -15,8 +15,8 @@ import sseclient
 from ..core.cancel import CancelToken, current_token
 from ..core.forks import forks
 from ..core.limits import NOT_GIVEN, Limit, NotGiven, Timeouts, seconds_of
-from ..core.pump import Feed
-from ..errors import UsageError
+from ..core.pump import Feed, forget_frames
+from ..errors import StreamguardError, UsageError
 from ..sse import AnthropicChunk, Assembler, Chunk, Message, ResponseChunk
 from ..telemetry.events import Upstream
 from .attempt import read_attempt
@@ -213,6 +213,8 @@ class GuardedStream(Generic[T]):
             self._recorder.conclude(outcome, error_type=type(exc).__name__)
         self._token.detach()
         self._teller.finished()
+        if isinstance(exc, StreamguardError):
+            forget_frames(exc)
         if isinstance(exc, StopIteration):
             raise RuntimeError("a function of the caller's raised StopIteration") from exc  # as PEP 479 has it
         return isinstance(exc, Over)

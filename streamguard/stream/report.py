@@ -162,9 +162,9 @@ class Recorder:
         """Note *size* bytes and *comments* heartbeats that arrived at *at*."""
         self.bytes += size
         self.comments += comments
-        known = [before for before in (self.headers_at, self.last_byte_at) if before is not None]
-        if known:  # the later one: the last byte may be an earlier attempt's
-            self.max_byte_gap = max(self.max_byte_gap or 0.0, at - max(known))
+        since = max(self.headers_at or 0.0, self.last_byte_at or 0.0)  # the last byte may be an earlier attempt's
+        if since:
+            self.max_byte_gap = max(self.max_byte_gap or 0.0, at - since)
         self.last_byte_at = at
         if self.first_byte_at is None:
             self.first_byte_at = at

@@ -1,6 +1,7 @@
 """Django for the tests in this directory; they are left out where it is not installed."""
 
 import os
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -15,6 +16,8 @@ django.setup()
 
 from django.test import Client, RequestFactory
 from django.test.utils import setup_test_environment, teardown_test_environment
+
+from streamguard.core.clock import monotonic
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -35,3 +38,16 @@ def rf() -> RequestFactory:
 def client() -> Callable[..., Any]:
     """Return a function that asks a view of the test site, all middleware included, and returns its response."""
     return Client(raise_request_exception=False).get
+
+
+@pytest.fixture
+def wait_until() -> Callable[..., None]:
+    """Return a function that waits for a condition, and fails after five seconds."""
+
+    def wait(holds: Callable[[], bool]) -> None:
+        end = monotonic() + 5
+        while not holds():
+            assert monotonic() < end, "did not become true"
+            time.sleep(0.005)
+
+    return wait

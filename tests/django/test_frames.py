@@ -21,14 +21,14 @@ from streamguard import (
 )
 from streamguard.django.failures import failure_of, failure_response, status_of
 from streamguard.django.frames import PING, data_frame, default_render, error_frame
-from streamguard.sse import Chunk, decode_events
-from streamguard.sse.events import Event
+from streamguard.sse import Chunk
+from streamguard.sse.events import Event, EventClient
 
 SECRET = "http://user:hush@host/path"
 
 
 def read(frame: bytes) -> list[Any]:
-    return list(decode_events([frame]))
+    return list(EventClient([frame]).events())
 
 
 @given(st.text(st.characters(exclude_characters="\r", exclude_categories=["Cs"])))

@@ -15,6 +15,7 @@ from streamguard import (
     CancelToken,
     GuardedStream,
     StreamCancelledError,
+    StreamguardError,
     UsageError,
     guarded_stream,
 )
@@ -254,3 +255,24 @@ def test_the_end_may_come_from_another_thread(streamguard_gateway: Factory, how:
     assert type(run.error) is (type(None) if how == "close" else StreamCancelledError)
     assert (run.chunks, stream.report.outcome) == ([], outcome)
     gateway.wait_left()
+
+
+@pytest.mark.parametrize("script", ["chat a\nreset", "headers 500", "headers 200 content-type: text/html\nraw <p>", "event x"])
+def test_a_failed_stream_waits_for_no_collector(streamguard_gateway: Factory, script: str) -> None:
+    """What a stream held goes with the last reference to it: its error makes no reference cycle."""
+    gateway = streamguard_gateway(script)
+    gc.collect()
+    gc.disable()
+    try:
+        stream = guarded_stream("GET", gateway.url, retry=None)
+        loop = weakref.ref(stream._loop)
+        failed = False
+        try:
+            stream.read()
+        except StreamguardError:
+            failed = True
+        del stream
+        assert failed
+        assert loop() is None
+    finally:
+        gc.enable()

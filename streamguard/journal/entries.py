@@ -1,0 +1,96 @@
+"""What the journal keeps: one frozen entry for each stream, run and turn that ended.
+
+Nothing here holds a URL, a host, a header, an argument, a body, the name of a model, or anybody's error text: of errors
+only the type's name. Times are seconds.
+"""
+
+import datetime
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any, Literal
+
+__all__ = ["JournalEntry", "Kind", "Moment", "entry_of", "plain"]
+
+Kind = Literal["stream", "run", "turn", "gap"]
+"""`gap` stands in a database for entries that could not be written."""
+
+_FAILED = {
+    "stream": frozenset({"timeout", "error"}),
+    "run": frozenset({"waiting_external_service", "raised"}),
+    "turn": frozenset({"failed", "interrupted"}),
+    "gap": frozenset({"lost"}),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Moment:
+    """One thing on the way of a stream or a run."""
+
+    what: Literal["phase", "silence", "limit", "retry", "step"]
+    """A phase began; half of a limit was used up; a limit fired; another attempt was decided on; a step ended."""
+    name: str
+    """The phase's or the step's."""
+    at: float | None = None
+    """From the start of the stream or run; None where only the order is known."""
+    attempt: int | None = None
+    """Of a stream, the one that it belongs to, from 1; of a step, how many it took."""
+    seconds: float | None = None
+    """How long it was silent, will pause, or took."""
+    limit: float | None = None
+    status: str | None = None
+    """Of a step: ok, timeout, error, skipped, cancelled; started, if a bug ended the run in it."""
+    reason: str | None = None
+    fallback: str | None = None
+    """The name of what stood in for a step."""
+    error_type: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JournalEntry:
+    """How one stream, run or turn went."""
+
+    kind: Kind
+    """stream, run (of a chain), turn (of a dispatch's member); gap: in a database only."""
+    id: str
+    """The one that its report, its errors and its log line have."""
+    parent: str | None = None
+    """Of a turn: the execution's id."""
+    name: str | None
+    """Your name for the stream, the chain or the member."""
+    outcome: str
+    """A stream's outcome, a run's or a turn's status; `raised` for a run that a bug ended."""
+    stopped_in: str | None
+    """Where it stopped: a stream's phase, a run's step, the reason of a turn. A complete stream's is `done`."""
+    error_type: str | None = None
+    """Class name of what was raised."""
+    started_at: datetime.datetime
+    """The wall clock at the start, in UTC: a label."""
+    seconds: float
+    """How long it took."""
+    moments: tuple[Moment, ...] = ()
+    """What happened on the way, in order."""
+    numbers: Mapping[str, Any] = field(default_factory=dict)
+    """What was counted and measured, by name: as in the stream's report."""
+
+    @property
+    def failed(self) -> bool:
+        """Whether it is a failure: neither a success, nor what the caller stopped."""
+        return self.outcome in _FAILED[self.kind]
+
+
+def plain(entry: JournalEntry) -> dict[str, Any]:
+    """Return *entry* as data for JSON; of moments only what is known."""
+    values = {each.name: getattr(entry, each.name) for each in fields(entry)}
+    moments = [{key: value for key, value in _values(moment) if value is not None} for moment in entry.moments]
+    return {**values, "started_at": entry.started_at.timestamp(), "moments": moments, "numbers": dict(entry.numbers)}
+
+
+def entry_of(values: Mapping[str, Any]) -> JournalEntry:
+    """Return the entry that `plain()` made *values* of."""
+    started_at = datetime.datetime.fromtimestamp(values["started_at"], datetime.UTC)
+    moments = tuple(Moment(**moment) for moment in values["moments"])
+    return JournalEntry(**{**values, "started_at": started_at, "moments": moments})
+
+
+def _values(moment: Moment) -> list[tuple[str, Any]]:
+    return [(each.name, getattr(moment, each.name)) for each in fields(moment)]

@@ -1,0 +1,150 @@
+"""Entries of the events that end something, and of what was noted before. Pure."""
+
+import datetime
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from ..telemetry.events import (
+    RunFinished,
+    StepFinished,
+    StepStarted,
+    StreamFinished,
+    StreamRetry,
+    StreamStalled,
+    TurnFinished,
+)
+from .entries import JournalEntry, Moment
+
+__all__ = ["Note", "entry_of_run", "entry_of_stream", "entry_of_turn", "instant"]
+
+Note = StreamStalled | StreamRetry | StepStarted | StepFinished
+"""What is remembered until the stream or run has ended."""
+
+_NUMBERS = (
+    *("attempts", "chunks", "bytes", "comments", "time_to_headers", "time_to_first_byte", "time_to_first_chunk"),
+    *("max_gap", "max_byte_gap", "finish_reason", "status_code", "abandoned_threads"),
+)
+
+
+def entry_of_stream(event: StreamFinished, notes: Sequence[Note]) -> JournalEntry:
+    """Return the entry of a stream: the phases of each attempt, and what went wrong in it."""
+    report, told = event.report, event.report.to_log()
+    return JournalEntry(
+        kind="stream",
+        id=report.id,
+        name=report.name,
+        outcome=report.outcome,
+        stopped_in=report.phase,
+        error_type=report.error_type,
+        started_at=report.started_at,
+        seconds=report.lifetime,
+        moments=_course(event, notes),
+        numbers={"operation": event.operation, **{name: told[name] for name in _NUMBERS}, "gaps": _gaps(event)},
+    )
+
+
+def entry_of_run(event: RunFinished, notes: Sequence[Note], now: float) -> JournalEntry:
+    """Return the entry of a chain's run that ended at *now*: its steps, and the one that it stopped in."""
+    steps = tuple(map(_step, event.details.get("steps") or _last_states(notes)))
+    return JournalEntry(
+        kind="run",
+        id=event.id,
+        name=event.run,
+        outcome=event.status or "raised",
+        stopped_in=_culprit(steps),
+        error_type=event.error_type,
+        started_at=instant(now - event.seconds),
+        seconds=event.seconds,
+        moments=steps,
+        numbers={"deadline": event.details.get("deadline")},
+    )
+
+
+def entry_of_turn(event: TurnFinished, now: float) -> JournalEntry:
+    """Return the entry of a member's turn that ended at *now*."""
+    return JournalEntry(
+        kind="turn",
+        id=event.id,
+        parent=event.execution_id,
+        name=event.member,
+        outcome=str(event.status),
+        stopped_in=event.reason,
+        started_at=instant(now - event.seconds),
+        seconds=event.seconds,
+        numbers={"silence": event.silence},
+    )
+
+
+def _course(event: StreamFinished, notes: Sequence[Note]) -> tuple[Moment, ...]:
+    """Merge the phases, whose times are known, with the notes, of which only the attempt is."""
+    phases = [Moment(what="phase", name=mark.phase, at=mark.at, attempt=mark.attempt) for mark in event.report.trace.phases]
+    course: list[Moment] = []
+    attempt = max(1, event.report.attempts - sum(isinstance(note, StreamRetry) for note in notes))
+    for note in notes:
+        moment = _noted(note, attempt)
+        while phases and _comes_before(phases[0], moment, attempt):
+            course.append(phases.pop(0))
+        course.append(moment)
+        attempt += isinstance(note, StreamRetry)
+    return (*course, *phases)
+
+
+def _comes_before(phase: Moment, moment: Moment, attempt: int) -> bool:
+    """Whether *phase* began before *moment*: all of earlier attempts did, and of the same one, up to the moment's own."""
+    if phase.attempt != attempt:
+        return (phase.attempt or 0) < attempt
+    return phase.name != "retry" and (moment.what == "retry" or _order(phase.name) <= _order(moment.name))
+
+
+def _order(phase: str) -> int:
+    return ("new", "connect", "response", "first", "idle", "dead", "grace", "retry", "done").index(phase)
+
+
+def _noted(note: Note, attempt: int) -> Moment:
+    if isinstance(note, StreamStalled):
+        what = "limit" if note.fired else "silence"
+        return Moment(what=what, name=note.phase, attempt=attempt, seconds=note.silence, limit=note.limit)
+    assert isinstance(note, StreamRetry)
+    return Moment(what="retry", name=note.phase, attempt=note.attempt, seconds=note.pause, error_type=note.error_type)
+
+
+def _last_states(notes: Iterable[Note]) -> list[Mapping[str, Any]]:
+    """Return what is known of the steps of a run that has no result: how far each one came."""
+    states: dict[str, Mapping[str, Any]] = {}
+    for note in notes:
+        if isinstance(note, StepStarted):
+            states[note.step] = {"name": note.step, "status": "started"}
+        elif isinstance(note, StepFinished):
+            states[note.step] = {"name": note.step, "status": note.status, **note.details}
+    return list(states.values())
+
+
+def _step(report: Mapping[str, Any]) -> Moment:
+    return Moment(
+        what="step",
+        name=report["name"],
+        at=report.get("started_after"),
+        attempt=report.get("attempts"),
+        seconds=report.get("duration"),
+        limit=report.get("budget"),
+        status=report["status"],
+        reason=report.get("reason"),
+        fallback=report.get("fallback"),
+        error_type=report.get("error_type"),
+    )
+
+
+def _culprit(steps: Sequence[Moment]) -> str | None:
+    """Return the step that the run stopped in: the first that has neither its own value nor a fallback's."""
+    without = [step for step in steps if step.status != "ok" and step.fallback is None]
+    first = next((step for step in without if step.status != "skipped"), None) or next(iter(without), None)
+    return first and first.name
+
+
+def _gaps(event: StreamFinished) -> list[list[float]]:
+    return [[count, round(total, 6)] for count, total in event.gaps]
+
+
+def instant(wall: float) -> datetime.datetime:
+    """Return the UTC time of a wall clock's *wall* seconds."""
+    return datetime.datetime.fromtimestamp(wall, datetime.UTC)

@@ -1,0 +1,132 @@
+"""The journal's table, in the same databases as the records of dispatches. Needs SQLAlchemy; raises what that raises."""
+
+import os
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from sqlalchemy import (
+    JSON,
+    Column,
+    Connection,
+    Engine,
+    Float,
+    Integer,
+    MetaData,
+    Row,
+    Table,
+    Text,
+    delete,
+    func,
+    insert,
+    inspect,
+    or_,
+    select,
+)
+
+from ..errors import UsageError
+from ..store.engine import READING, create_all, make_engine
+from .entries import JournalEntry, entry_of, plain
+
+__all__ = ["KEPT", "JournalStore"]
+
+KEPT = 100_000
+"""How many entries a journal holds; older ones are deleted."""
+
+_PRUNE_EVERY = 500
+_PAGE = 1000
+_metadata = MetaData()
+
+journal = Table(
+    "streamguard_journal",
+    _metadata,
+    Column("position", Integer, primary_key=True, autoincrement=True),
+    Column("id", Text, nullable=False, index=True),
+    Column("parent", Text, index=True),
+    Column("kind", Text, nullable=False),
+    Column("name", Text),
+    Column("outcome", Text, nullable=False),
+    Column("stopped_in", Text),
+    Column("error_type", Text),
+    Column("started_at", Float, nullable=False, index=True),
+    Column("seconds", Float, nullable=False),
+    Column("moments", JSON, nullable=False),
+    Column("numbers", JSON, nullable=False),
+)
+
+
+class JournalStore:
+    """The journal in the database that *url* names: `sqlite:///journal.db` or `postgresql://user@host/name`.
+
+    timeout: seconds that a connect, a wait for a lock, or a statement may take. Default 5.
+    option:  where the URL was given, for the complaints.
+
+    The table is created when first written to. Raises UsageError for a URL that cannot be used, or a database in memory.
+
+    Limits
+        An SQLite file must be on a local disk.
+    """
+
+    def __init__(self, url: str, *, timeout: float = 5.0, option: str = "journal=") -> None:
+        self._make = lambda: make_engine(url, timeout=timeout, option=option)
+        engine = self._make()
+        self._file = engine.url.database if engine.dialect.name == "sqlite" else None
+        if engine.dialect.name == "sqlite" and self._file in (None, "", ":memory:"):
+            raise UsageError(f"{option} takes a database that outlives the process: sqlite:///journal.db, or PostgreSQL")
+        self._engine: Engine | None = None
+
+    def add(self, entries: Sequence[JournalEntry]) -> None:
+        """Write *entries*, all or none."""
+        with self._opened().begin() as connection:
+            create_all(connection, _metadata)
+            connection.execute(insert(journal), [_storable(plain(entry)) for entry in entries])
+            _prune(connection, len(entries))
+
+    def entries(self, *, since: float = 0.0, name: str | None = None) -> Iterator[JournalEntry]:
+        """Yield the entries of what began after *since* (wall clock), oldest first; only those of *name*, if it is given."""
+        wanted = select(journal).where(journal.c.started_at >= since).order_by(journal.c.position)
+        yield from self._read(wanted if name is None else wanted.where(journal.c.name == name))
+
+    def find(self, id: str) -> list[JournalEntry]:
+        """Return the entry with that id, or those of an execution's turns."""
+        return list(self._read(select(journal).where(or_(journal.c.id == id, journal.c.parent == id))))
+
+    def close(self) -> None:
+        """Close the connections. The store can be used again."""
+        engine, self._engine = self._engine, None
+        if engine is not None:
+            engine.dispose()
+
+    def _read(self, wanted: Any) -> Iterator[JournalEntry]:
+        if self._file is not None and not os.path.exists(self._file):
+            return  # to connect would make the file
+        with self._opened().connect().execution_options(**READING) as connection:
+            if inspect(connection).has_table(journal.name):
+                for row in connection.execution_options(yield_per=_PAGE).execute(wanted):
+                    yield _entry(row)
+
+    def _opened(self) -> Engine:
+        engine = self._engine or self._make()
+        self._engine = engine
+        return engine
+
+
+def _prune(connection: Connection, added: int) -> None:
+    """Delete what is too old, when *added* entries went past a multiple of 500."""
+    last = connection.execute(select(func.max(journal.c.position))).scalar() or 0
+    if last // _PRUNE_EVERY != (last - added) // _PRUNE_EVERY:
+        connection.execute(delete(journal).where(journal.c.position <= last - KEPT))
+
+
+def _storable(values: dict[str, Any]) -> dict[str, Any]:
+    """Return *values* without what a database refuses in text: NUL, and halves of surrogate pairs. JSON escapes both."""
+    return {key: _clean(value) if isinstance(value, str) else value for key, value in values.items()}
+
+
+def _clean(text: str) -> str:
+    return text.replace("\0", "\ufffd").encode("utf-8", "replace").decode("utf-8")
+
+
+def _entry(row: Row[Any]) -> JournalEntry:
+    values = dict(row._mapping)
+    del values["position"]
+    return entry_of(values)

@@ -1,0 +1,136 @@
+"""The thread that writes entries to a journal. Whoever ends a stream never waits for it, and takes no lock."""
+
+import logging
+import queue
+import threading
+import uuid
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from ..core.clock import longest_wait, wall
+from .entries import JournalEntry
+from .making import instant
+
+if TYPE_CHECKING:
+    from .store import JournalStore
+
+__all__ = ["Writer"]
+
+_WAITING = 1000
+_BATCH = 100
+_LINGER = 0.25
+"""Seconds that the thread, and its connection, outlive the last entry."""
+
+_log = logging.getLogger("streamguard")
+
+
+class Writer:
+    """Takes entries, and writes them in a daemon thread of its own, which exists only while there is something to write.
+
+    At most 1000 entries wait. What comes beyond that, and what the database refuses, is counted; the log says so once for
+    each outage, and the journal holds the count once it can be written again.
+    """
+
+    def __init__(self, store: "JournalStore") -> None:
+        self._store = store
+        self._queue: queue.SimpleQueue[JournalEntry | threading.Event] = queue.SimpleQueue()
+        self._running: dict[str, object] = {}
+        self._overflown: queue.SimpleQueue[None] = queue.SimpleQueue()
+        """One for each entry that found no room: a counter that needs no lock."""
+        self._lost = 0
+        """Entries lost that the journal does not know of. The thread's own."""
+        self._complained = False
+
+    def put(self, entry: JournalEntry) -> None:
+        """Have *entry* written, if there is room for it."""
+        if self._queue.qsize() >= _WAITING:
+            self._overflown.put(None)
+        else:
+            self._queue.put(entry)
+        self._see_to_a_thread()
+
+    def settle(self, seconds: float) -> bool:
+        """Wait until all that was put has been dealt with; return whether that took less than *seconds*."""
+        if self._queue.empty() and not self._running:
+            return True
+        done = threading.Event()
+        self._queue.put(done)
+        self._see_to_a_thread()
+        return done.wait(longest_wait(seconds))
+
+    def _see_to_a_thread(self) -> None:
+        me = object()
+        if self._running.setdefault("thread", me) is not me:
+            return
+        try:
+            threading.Thread(target=self._run, args=(me,), name="streamguard-journal", daemon=True).start()
+        except RuntimeError:  # no thread more, or the interpreter ends: the next entry tries again
+            self._running.pop("thread", None)
+
+    def _run(self, me: object) -> None:
+        while True:
+            batch = self._next_batch()
+            if batch:
+                self._deal_with(batch)
+                continue
+            self._store.close()
+            self._running.pop("thread", None)
+            # Something may have come since: then whoever marks the place first goes on.
+            if self._queue.empty() or self._running.setdefault("thread", me) is not me:
+                return
+
+    def _next_batch(self) -> list[JournalEntry | threading.Event]:
+        batch: list[JournalEntry | threading.Event] = []
+        try:
+            batch.append(self._queue.get(timeout=_LINGER))
+            while len(batch) < _BATCH:
+                batch.append(self._queue.get_nowait())
+        except queue.Empty:
+            pass
+        return batch
+
+    def _deal_with(self, batch: Sequence[JournalEntry | threading.Event]) -> None:
+        entries = [item for item in batch if isinstance(item, JournalEntry)]
+        if entries:
+            self._write(entries)
+        for item in batch:
+            if isinstance(item, threading.Event):
+                item.set()
+
+    def _write(self, entries: Sequence[JournalEntry]) -> None:
+        self._count_overflow()
+        gap = [_gap(self._lost)] if self._lost else []
+        try:
+            self._store.add([*gap, *entries])
+        except Exception as exc:  # whatever a driver raises: the thread must live on
+            self._lost += len(entries)
+            self._store.close()
+            self._complain(type(exc).__name__)
+        else:
+            self._lost, self._complained = 0, False
+
+    def _count_overflow(self) -> None:
+        lost = self._overflown.qsize()
+        for _ in range(lost):
+            self._overflown.get_nowait()
+        self._lost += lost
+        if lost:
+            self._complain("Full")
+
+    def _complain(self, error_type: str) -> None:
+        if not self._complained:
+            self._complained = True
+            _log.warning("the journal cannot be written; entries are lost", extra={"error_type": error_type})
+
+
+def _gap(lost: int) -> JournalEntry:
+    return JournalEntry(
+        kind="gap",
+        id=uuid.uuid4().hex[:12],
+        name=None,
+        outcome="lost",
+        stopped_in=None,
+        started_at=instant(wall()),
+        seconds=0.0,
+        numbers={"entries": lost},
+    )
