@@ -4,6 +4,7 @@
 PYTHON ?= python3
 VENV ?= .venv
 FLOOR_VENV ?= .venv-floor
+DJANGO_VENVS ?= .venv-django
 ARGS ?=
 
 RUN := $(VENV)/bin/python -m
@@ -12,7 +13,7 @@ FLOOR_READY := $(FLOOR_VENV)/.installed
 PACKAGING := setup.cfg setup.py pyproject.toml
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check format docs stress floor bench clean
+.PHONY: help demo test check format docs stress realcli floor django-matrix bench example-django clean
 
 help: ## Show these targets.
 	@awk -F ':.*## ' '/^[a-z%-]+:.*## / { sub("%", "NAME", $$1); printf "make %-14s %s\n", $$1, $$2 }' Makefile
@@ -22,8 +23,8 @@ help: ## Show these targets.
 demo: $(READY) ## Watch a gateway go silent, and the guard stop it (under 30 s).
 	@$(VENV)/bin/streamguard demo
 
-test: $(READY) ## Run the tests, in random order, without the stress tests.
-	$(RUN) pytest -m "not stress" $(ARGS)
+test: $(READY) ## Run the tests, in random order, without the stress tests and the real agent programs.
+	$(RUN) pytest -m "not stress and not realcli" $(ARGS)
 
 check: $(READY) ## Check style (ruff), types (mypy --strict), and the documents.
 	$(RUN) ruff check .
@@ -41,17 +42,27 @@ docs: $(READY) ## Run the snippets of README and docs/, and check their links.
 stress: $(READY) ## Run the stress tests: a thousand stalls, breaks, cancels (minutes).
 	$(RUN) pytest -m stress --timeout=600 $(ARGS)
 
+realcli: $(READY) ## Run the real claude, codex and gemini against a gateway that hangs (installs them once, 0.75 GB).
+	$(RUN) pytest -m realcli $(ARGS)
+
 floor: $(FLOOR_READY) ## Run the tests on the oldest dependencies that setup.cfg allows.
-	$(FLOOR_VENV)/bin/python -m pytest -m "not stress" $(ARGS)
+	$(FLOOR_VENV)/bin/python -m pytest -m "not stress and not realcli" $(ARGS)
+
+django-matrix: ## Run tests/django on the oldest Django we allow, and on the newest that any Python here can run.
+	$(call django,$(DJANGO_VENVS)-oldest,$(PYTHON),Django==5.2)
+	$(call django,$(DJANGO_VENVS)-newest,$$(./requirements/newest-python $(PYTHON)),Django)
 
 bench: $(READY) ## Measure cost per event and added latency.
 	$(RUN) benchmarks.run $(ARGS)
+
+example-django: $(READY) ## Serve the chat page on loopback, with scripted models behind it.
+	$(VENV)/bin/python examples/django_chat/serve.py $(ARGS)
 
 example-%: $(READY) ## Run examples/NAME.py.
 	$(VENV)/bin/python examples/$*.py $(ARGS)
 
 clean: ## Remove the virtual environments and every cache.
-	rm -rf $(VENV) $(FLOOR_VENV) build dist *.egg-info .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	rm -rf $(VENV) $(FLOOR_VENV) $(DJANGO_VENVS)-oldest $(DJANGO_VENVS)-newest build dist *.egg-info .hypothesis .mypy_cache .pytest_cache .realcli .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(READY): $(PACKAGING)
@@ -67,4 +78,13 @@ define install
 @$(PYTHON) -m venv $(1)
 @$(1)/bin/python -m pip install --quiet --disable-pip-version-check $(2) --editable '.[cli,dev]'
 @touch $(1)/.installed
+endef
+
+# $(call django,VENV,PYTHON,DJANGO)
+define django
+@$(2) -m venv $(1)
+@$(1)/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[django,testing]' '$(3)' \
+	--requirement requirements/django-tests.txt
+@$(1)/bin/python -c 'import django, sys; print("Django", django.__version__, "on Python", sys.version.split()[0])'
+$(1)/bin/python -m pytest tests/django $(ARGS)
 endef

@@ -17,6 +17,7 @@ from .demo import demo
 from .exits import Exit
 from .gateway import gateway, gateway_agent
 from .output import reader_has_left
+from .report import report
 from .run import run
 from .tail import tail
 
@@ -54,7 +55,7 @@ def main() -> None:
     """Guard streaming HTTP calls: limits on silence that really cut a blocked stream."""
 
 
-for _command in (demo, gateway, gateway_agent, run, tail):
+for _command in (demo, gateway, gateway_agent, report, run, tail):
     main.add_command(_command)
 
 

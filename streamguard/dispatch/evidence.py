@@ -95,7 +95,8 @@ def _describe(process: psutil.Process, group: int) -> Iterator[ProcessInfo]:
 
 def _sockets(process: psutil.Process) -> Iterator[SocketInfo]:
     with contextlib.suppress(psutil.Error, OSError):
-        for connection in process.net_connections(kind="inet"):
+        look = getattr(process, "net_connections", None) or process.connections  # its name before psutil 6
+        for connection in look(kind="inet"):
             yield SocketInfo(process.pid, _address(connection.laddr), _address(connection.raddr), connection.status)
 
 

@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal
 
+from .story import story
+
 __all__ = ["JournalEntry", "Kind", "Moment", "entry_of", "plain"]
 
 Kind = Literal["stream", "run", "turn", "gap"]
@@ -37,6 +39,7 @@ class Moment:
     seconds: float | None = None
     """How long it was silent, will pause, or took."""
     limit: float | None = None
+    """The limit that is, or is half, used up; of a step, the seconds that it had."""
     status: str | None = None
     """Of a step: ok, timeout, error, skipped, cancelled; started, if a bug ended the run in it."""
     reason: str | None = None
@@ -76,6 +79,9 @@ class JournalEntry:
     def failed(self) -> bool:
         """Whether it is a failure: neither a success, nor what the caller stopped."""
         return self.outcome in _FAILED[self.kind]
+
+    def __str__(self) -> str:
+        return story(self)
 
 
 def plain(entry: JournalEntry) -> dict[str, Any]:

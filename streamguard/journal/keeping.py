@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from ..core.deadline import Deadline
 from ..core.limits import NotGiven
 from ..errors import UsageError
 from .entries import JournalEntry
@@ -39,7 +40,7 @@ def open_store(url: str, *, option: str = "journal=") -> "JournalStore":
     return JournalStore(url, option=option)
 
 
-def use(url: str | None | NotGiven) -> Callable[[], object]:
+def use(url: str | NotGiven | None) -> Callable[[], object]:
     """Return what makes *url* the journal from now on: None for no journal, `NOT_GIVEN` for the environment's.
 
     Raises UsageError for what is no URL of a database.
@@ -72,11 +73,9 @@ def settle(seconds: float = 2.0) -> bool:
     True as well where no journal is kept. For tests, and before `os._exit()`; a normal exit of the interpreter settles by
     itself.
     """
-    from ..core.deadline import Deadline
-
     deadline, pid = Deadline.after(seconds), os.getpid()
     ours = [writer for (owner, _), writer in [*_writers.items()] if writer is not None and owner == pid]
-    return all([writer.settle(deadline.remaining()) for writer in ours])
+    return all(writer.settle(deadline.remaining()) for writer in ours)
 
 
 def _writer_of(url: str) -> Writer | None:

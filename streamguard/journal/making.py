@@ -2,7 +2,7 @@
 
 import datetime
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 from ..telemetry.events import (
     RunFinished,
@@ -102,7 +102,7 @@ def _order(phase: str) -> int:
 
 def _noted(note: Note, attempt: int) -> Moment:
     if isinstance(note, StreamStalled):
-        what = "limit" if note.fired else "silence"
+        what: Literal["limit", "silence"] = "limit" if note.fired else "silence"
         return Moment(what=what, name=note.phase, attempt=attempt, seconds=note.silence, limit=note.limit)
     assert isinstance(note, StreamRetry)
     return Moment(what="retry", name=note.phase, attempt=note.attempt, seconds=note.pause, error_type=note.error_type)
@@ -138,7 +138,7 @@ def _culprit(steps: Sequence[Moment]) -> str | None:
     """Return the step that the run stopped in: the first that has neither its own value nor a fallback's."""
     without = [step for step in steps if step.status != "ok" and step.fallback is None]
     first = next((step for step in without if step.status != "skipped"), None) or next(iter(without), None)
-    return first and first.name
+    return None if first is None else first.name
 
 
 def _gaps(event: StreamFinished) -> list[list[float]]:

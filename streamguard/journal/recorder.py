@@ -1,7 +1,7 @@
-"""The listener: it makes entries of what it is told, remembers the last failures, and hands all to a journal if there is one.
+"""The listener: it makes entries of what it is told, remembers the last failures, and hands all to the journal.
 
-No lock is taken, for events may come from a signal handler that interrupts another one's telling: deques and dicts change in
-one step.
+No lock is taken, for events may come from a signal handler that interrupts another one's telling: deques and dicts
+change in one step.
 """
 
 import collections
@@ -84,9 +84,9 @@ witness(RECORDER)
 def recent() -> list[JournalEntry]:
     """Return the last failures of this process, the newest last: streams, runs and turns.
 
-    Always on; in memory; at most 100, or what `configure(recent=...)` says. A failure is a stream that timed out or failed, a
-    run that waits for a service or that a bug ended, a turn that failed or was interrupted. What you cancelled or left
-    early is none, nor is a run with a fallback.
+    Always on; in memory; at most 100, or what `configure(recent=...)` says. A failure is a stream that timed out or
+    failed, a run that waits for a service or that a bug ended, a turn that failed or was interrupted. What you cancelled
+    or left early is none, nor is a run with a fallback.
 
     Limits
         For this process: a forked child begins with its parent's. What a hook does itself is not in it.

@@ -20,7 +20,7 @@ class Settings(TypedDict, total=False):
     idle: Limit | NotGiven
     dead: Limit | NotGiven
     total: Limit | NotGiven
-    journal: str | None | NotGiven
+    journal: str | NotGiven | None
     recent: int | NotGiven
 
 
@@ -33,8 +33,8 @@ def configure(**settings: Unpack[Settings]) -> None:
              `STREAMGUARD_JOURNAL` says. Needs the extra `dispatch`.
     recent:  how many failures `recent()` remembers. Default 100.
 
-    `NOT_GIVEN` takes one back. What is refused changes nothing: TypeError or UsageError, naming the setting, for a value that
-    it cannot have.
+    `NOT_GIVEN` takes one back. What is refused changes nothing: TypeError or UsageError, naming the setting, for a value
+    that it cannot have.
     """
     unknown = settings.keys() - Settings.__annotations__.keys()
     if unknown:

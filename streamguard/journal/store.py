@@ -1,7 +1,7 @@
 """The journal's table, in the same databases as the records of dispatches. Needs SQLAlchemy; raises what that raises."""
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from sqlalchemy import (
@@ -22,6 +22,7 @@ from sqlalchemy import (
     or_,
     select,
 )
+from sqlalchemy.exc import SQLAlchemyError
 
 from ..errors import UsageError
 from ..store.engine import READING, create_all, make_engine
@@ -66,13 +67,21 @@ class JournalStore:
         An SQLite file must be on a local disk.
     """
 
+    failures: tuple[type[Exception], ...] = (SQLAlchemyError, OSError)
+    """What the methods raise when the database cannot be used."""
+
     def __init__(self, url: str, *, timeout: float = 5.0, option: str = "journal=") -> None:
-        self._make = lambda: make_engine(url, timeout=timeout, option=option)
+        self._make: Callable[[], Engine] = lambda: make_engine(url, timeout=timeout, option=option)
         engine = self._make()
         self._file = engine.url.database if engine.dialect.name == "sqlite" else None
         if engine.dialect.name == "sqlite" and self._file in (None, "", ":memory:"):
             raise UsageError(f"{option} takes a database that outlives the process: sqlite:///journal.db, or PostgreSQL")
         self._engine: Engine | None = None
+
+    @property
+    def missing(self) -> bool:
+        """Whether it is an SQLite file that does not exist."""
+        return self._file is not None and not os.path.exists(self._file)
 
     def add(self, entries: Sequence[JournalEntry]) -> None:
         """Write *entries*, all or none."""
@@ -82,7 +91,7 @@ class JournalStore:
             _prune(connection, len(entries))
 
     def entries(self, *, since: float = 0.0, name: str | None = None) -> Iterator[JournalEntry]:
-        """Yield the entries of what began after *since* (wall clock), oldest first; only those of *name*, if it is given."""
+        """Yield the entries of what began after *since* (wall clock), oldest first; only those of *name*, if given."""
         wanted = select(journal).where(journal.c.started_at >= since).order_by(journal.c.position)
         yield from self._read(wanted if name is None else wanted.where(journal.c.name == name))
 
@@ -97,7 +106,7 @@ class JournalStore:
             engine.dispose()
 
     def _read(self, wanted: Any) -> Iterator[JournalEntry]:
-        if self._file is not None and not os.path.exists(self._file):
+        if self.missing:
             return  # to connect would make the file
         with self._opened().connect().execution_options(**READING) as connection:
             if inspect(connection).has_table(journal.name):

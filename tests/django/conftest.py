@@ -1,23 +1,19 @@
-"""Django for the tests in this directory; they are left out where it is not installed."""
+"""Django for the tests in this directory."""
 
 import os
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import pytest
-
-pytest.importorskip("django")
-os.environ.setdefault("DJANGO_SETTINGS_MODULE", "tests.django.site.settings")
-
 import django
-
-django.setup()
-
+import pytest
 from django.test import Client, RequestFactory
 from django.test.utils import setup_test_environment, teardown_test_environment
 
 from streamguard.core.clock import monotonic
+
+os.environ.setdefault("DJANGO_SETTINGS_MODULE", "tests.django.site.settings")
+django.setup()
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -6,8 +6,9 @@ import socket
 import subprocess
 import sys
 import urllib.parse
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -47,9 +48,21 @@ class Server:
         return sock
 
 
+@dataclass(frozen=True, slots=True)
+class Project:
+    """A Django project to serve."""
+
+    folder: Path
+    name: str
+    environ: Mapping[str, str] = field(default_factory=dict)
+
+
+TEST_SITE = Project(ROOT, "tests.django.site")
+
+
 @contextmanager
-def gunicorn(worker: str, *options: str, path: str | None = None) -> Iterator[Server]:
-    """Serve the test site by gunicorn's *worker*, on loopback or on the Unix socket *path*."""
+def gunicorn(worker: str, *options: str, path: str | None = None, project: Project = TEST_SITE) -> Iterator[Server]:
+    """Serve *project* by gunicorn's *worker*, on loopback or on the Unix socket *path*."""
     if path is None:
         listener = socket.create_server(("127.0.0.1", 0), backlog=128)
     else:
@@ -60,9 +73,14 @@ def gunicorn(worker: str, *options: str, path: str | None = None) -> Iterator[Se
     bind = ["--bind", f"fd://{listener.fileno()}", "--workers", "1", "--graceful-timeout", "5"]
     with listener:
         process = subprocess.Popen(
-            [sys.executable, "-m", "gunicorn", *WORKERS[worker], *bind, *options, "tests.django.site.wsgi:application"],
-            cwd=ROOT,
-            env={**os.environ, "PYTHONPATH": str(ROOT), "DJANGO_SETTINGS_MODULE": "tests.django.site.settings"},
+            [sys.executable, "-m", "gunicorn", *WORKERS[worker], *bind, *options, f"{project.name}.wsgi:application"],
+            cwd=project.folder,
+            env={
+                **os.environ,
+                **project.environ,
+                "PYTHONPATH": str(ROOT),
+                "DJANGO_SETTINGS_MODULE": f"{project.name}.settings",
+            },
             pass_fds=[listener.fileno()],
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,

@@ -43,7 +43,7 @@ class Auth(requests.auth.AuthBase):
 
 def in_a_call() -> None:
     """Ask in a bounded call."""
-    bounded_call(query, 5)
+    bounded_call(query, limit=5)
 
 
 def in_steps() -> None:

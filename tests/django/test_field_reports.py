@@ -47,23 +47,22 @@ def test_B122_a_streaming_response_closes_its_upstream(streamguard_gateway: Serv
 def test_B123_a_sync_worker_that_is_killed_for_its_time_frees_the_upstream(streamguard_gateway: Serve) -> None:
     """gunicorn kills a sync worker that streams for longer than `--timeout`: the upstream sees the close."""
     gateway = streamguard_gateway("chat Hello\nstall")
-    with gunicorn("sync", "--timeout", "1") as server:
-        with Visitor(server, "/stream", upstream=gateway.url) as visitor:
-            visitor.until(b"Hello")
-            assert gateway.wait_left(timeout=15).during == "stall"
+    with gunicorn("sync", "--timeout", "1") as server, Visitor(server, "/stream", upstream=gateway.url) as visitor:
+        visitor.until(b"Hello")
+        assert gateway.wait_left(timeout=15).during == "stall"
 
 
 @pytest.mark.parametrize("worker", ["gthread", "gevent"])
 def test_B124_an_open_stream_does_not_hold_a_worker_up(worker: str, streamguard_gateway: Serve) -> None:
     """A worker that is told to stop cancels the token of its silent streams: clients are told, and it is gone."""
     gateway = streamguard_gateway("chat Hello\nstall")
-    with gunicorn(worker, "--config", "python:tests.django.stopping", "--graceful-timeout", "60") as server:
-        with Visitor(server, "/stream", upstream=gateway.url) as visitor:
-            visitor.until(b"Hello")
-            gateway.wait_step("stall")
-            server.process.terminate()
-            assert b'"kind":"cancel"' in visitor.until(b"event: error\n" b"data: {") + visitor.until(b"}\n\n")
-            assert server.process.wait(20) == 0
+    options = ("--config", "python:tests.django.stopping", "--graceful-timeout", "60")
+    with gunicorn(worker, *options) as server, Visitor(server, "/stream", upstream=gateway.url) as visitor:
+        visitor.until(b"Hello")
+        gateway.wait_step("stall")
+        server.process.terminate()
+        assert b'event: error\ndata: {"kind":"cancel"' in visitor.until(b"\r\n0\r\n\r\n")
+        assert server.process.wait(20) == 0
     assert gateway.wait_left().during == "stall"
 
 
@@ -89,14 +88,14 @@ def test_B124_a_token_ends_the_wait_at_once(streamguard_gateway: Serve, rf: Requ
 def test_B125_limits_hold_under_gevent(streamguard_gateway: Serve, preload: list[str]) -> None:
     """Under gevent's patches a silent stream ends at its limit, and does not hold up another one."""
     gateway = streamguard_gateway("chat Hello\nstall")
-    with gunicorn("gevent", *preload) as server:
-        with (
-            Visitor(server, "/stream", upstream=gateway.url, idle=20) as patient,
-            Visitor(server, "/stream", upstream=gateway.url, idle=0.3) as hasty,
-        ):
-            patient.until(b"Hello")
-            assert b'"phase":"idle"' in hasty.until(b"\r\n0\r\n\r\n")
-            assert b"event:" not in patient.received
+    with (
+        gunicorn("gevent", *preload) as server,
+        Visitor(server, "/stream", upstream=gateway.url, idle=20) as patient,
+        Visitor(server, "/stream", upstream=gateway.url, idle=0.3) as hasty,
+    ):
+        patient.until(b"Hello")
+        assert b'"phase":"idle"' in hasty.until(b"\r\n0\r\n\r\n")
+        assert b"event:" not in patient.received
 
 
 def test_B126_under_asgi_it_is_refused(streamguard_gateway: Serve) -> None:

@@ -33,9 +33,7 @@ def visit(server: Server, gateway: Gateway, path: str = "/stream", **options: An
 
 
 @pytest.mark.parametrize("reset", [False, True], ids=["fin", "reset"])
-def test_upstream_sees_the_client_leave_while_it_is_silent(
-    server: Server, streamguard_gateway: Serve, reset: bool
-) -> None:
+def test_upstream_sees_the_client_leave_while_it_is_silent(server: Server, streamguard_gateway: Serve, reset: bool) -> None:
     """The client leaves a silent stream: the upstream is closed within a second, long before the next ping."""
     gateway = streamguard_gateway("chat Hello\nstall")
     with visit(server, gateway, heartbeat=60) as visitor:
@@ -57,9 +55,7 @@ def test_upstream_sees_the_client_leave_before_the_first_content(server: Server,
 
 
 @pytest.mark.parametrize("script", [BEATING, ENDLESS], ids=["comments only", "in full flow"])
-def test_upstream_sees_the_client_leave_while_it_is_busy(
-    server: Server, streamguard_gateway: Serve, script: str
-) -> None:
+def test_upstream_sees_the_client_leave_while_it_is_busy(server: Server, streamguard_gateway: Serve, script: str) -> None:
     """It makes no difference that something comes from the upstream, whether it is passed on or not."""
     gateway = streamguard_gateway(f"chat Hello\n{script.removeprefix('headers')}")
     with visit(server, gateway, heartbeat=60) as visitor:

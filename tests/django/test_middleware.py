@@ -19,7 +19,7 @@ def budget(settings: Settings, value: str | None) -> float | None:
     """Return the budget of a request that has *value* in the header."""
 
     class Request:
-        headers = {} if value is None else {"X-Budget": value}  # noqa: RUF012 - only read
+        headers = {} if value is None else {"X-Budget": value}
 
     return budget_of(Request(), settings)
 

@@ -68,7 +68,7 @@ def test_render_decides_what_is_sent(request_: WSGIRequest, streamguard_gateway:
     answers: Iterator[Any] = iter(["one\ntwo", None, {"three": 3}, None])
     stream = ask(streamguard_gateway("chat a\nchat b\nchat c\nfinish\ndone"))
     sent = body(sse_response(request_, stream, render=lambda chunk: next(answers)))
-    assert "data: one\ndata: two\n\ndata: {\"three\":3}\n\nevent: end" in sent
+    assert 'data: one\ndata: two\n\ndata: {"three":3}\n\nevent: end' in sent
 
 
 def test_a_fault_of_render_s_is_told_and_raised(request_: WSGIRequest, streamguard_gateway: Serve) -> None:
@@ -102,9 +102,7 @@ def test_gzip_leaves_it_alone(rf: RequestFactory, streamguard_gateway: Serve) ->
 
 
 @pytest.mark.parametrize("read", [0, 1, 2], ids=["unread", "after a ping", "after a chunk"])
-def test_closing_the_response_closes_the_upstream(
-    request_: WSGIRequest, streamguard_gateway: Serve, read: int
-) -> None:
+def test_closing_the_response_closes_the_upstream(request_: WSGIRequest, streamguard_gateway: Serve, read: int) -> None:
     """However much of it was read, close() frees the upstream; so does dropping the response."""
     gateway = streamguard_gateway("chat Hello\nstall")
     for number, leave in enumerate((lambda response: response.close(), lambda response: None), start=1):

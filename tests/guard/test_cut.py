@@ -1,12 +1,17 @@
 """Every kind of stream over HTTP is cut while its reader is blocked; the server is the witness."""
 
 import contextlib
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from streamguard import DeadlineExceededError, StreamCancelledError, StreamInactivityTimeoutError, guard
+from streamguard import (
+    DeadlineExceededError,
+    IncompleteStreamError,
+    StreamCancelledError,
+    StreamInactivityTimeoutError,
+    guard,
+)
 from streamguard.core.clock import monotonic
 from streamguard.testing import Gateway
 
@@ -16,13 +21,6 @@ LIMIT = 0.25
 
 both_schemes = pytest.mark.parametrize("tls", [False, True], ids=["http", "https"])
 every_client = pytest.mark.parametrize("client", CLIENTS)
-
-
-@pytest.fixture
-def stack() -> Iterator[contextlib.ExitStack]:
-    """Close the clients behind the test."""
-    with contextlib.ExitStack() as clients:
-        yield clients
 
 
 def open_from(gateway: Gateway, client: str, stack: contextlib.ExitStack) -> Any:
@@ -121,11 +119,9 @@ def test_complete(streamguard_gateway: Factory, stack: contextlib.ExitStack, cli
         assert stream.report.finish_reason in ("stop", "completed", "end_turn")
 
 
-@pytest.mark.parametrize("client", [name for name in MODELS if name != "http.client"])
+@pytest.mark.parametrize("client", MODELS)
 def test_what_breaks_off_is_incomplete(streamguard_gateway: Factory, stack: contextlib.ExitStack, client: str) -> None:
     """A body that ends well-framed but in the middle of a message is an error, though most SDKs end quietly there."""
-    from streamguard import IncompleteStreamError
-
     gateway = streamguard_gateway(CLIENTS[client].start)
     consumer = Consumer(guard(open_from(gateway, client, stack)))
     error = consumer.wait()

@@ -25,6 +25,8 @@ from streamguard.dispatch.events import Event, Kind
 from streamguard.dispatch.members import TurnContext
 from streamguard.testing import Gateway
 
+from ...core.helpers import wait_until
+
 _SET_FLAGS, _UP_AND_RUNNING = 0x8914, 0x41
 
 
@@ -121,7 +123,7 @@ def _turns(member: CommandMember, turns: int) -> dict[str, Any]:
 
 
 def _kill_when_stalled(gateway: Gateway) -> None:
-    gateway.wait_step("stall", timeout=40)
+    wait_until(lambda: any(request.reached["stall"] for request in gateway.requests), 40)
     gateway.stop()
 
 

@@ -53,7 +53,7 @@ def test_a_gateway_that_only_pings(program: str, play: Play) -> None:
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_a_gateway_that_is_killed(program: str, play: Play) -> None:
     """Whether the program gives up or tries for ever, the run ends: as its failure, or at the limit; never as completed."""
-    told = play(program, "stall", limits={"first": FIRST, "idle": 15, "total": 80}, kill_gateway=True)
+    told = play(program, "stall", limits={"first": 20, "idle": 10, "total": 60}, kill_gateway=True)
     assert told["result"]["outcome"] in ("failed", "timeout")
     assert told["events"][-1]["error_code"] in ("provider_error", "timeout", "exit_1")
 

@@ -5,7 +5,7 @@ from typing import Any
 from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
 from django.urls import path
 
-from streamguard import CancelToken, GuardedStream, bounded_call, guarded_stream
+from streamguard import CancelToken, GuardedStream, bounded_call, current_token, guarded_stream
 from streamguard.django import sse_response
 
 LIMITS = ("first", "idle", "total")
@@ -44,10 +44,17 @@ def read(request: HttpRequest) -> HttpResponse:
 def slow(request: HttpRequest) -> HttpResponse:
     """Return a response later than a deadline that something in the view had."""
     try:
-        bounded_call(stopping.wait, 5)
+        bounded_call(until_stopped)
     except TimeoutError:
         return HttpResponse("a view that copes")
     raise AssertionError("there was no deadline")
+
+
+def until_stopped() -> None:
+    """Take as long as the caller lets it."""
+    token = current_token.get()
+    assert token is not None
+    token.wait(10)
 
 
 def broken(request: HttpRequest) -> HttpResponse:

@@ -1,0 +1,1 @@
+"""A chat page on Django: `make example-django` serves it."""
