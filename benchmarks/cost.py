@@ -1,136 +1,115 @@
-"""CPU per event at full speed: guarded_stream against the same read and parse with no thread, and against peers.
+"""CPU per event at full speed: guarded_stream against the same read and parse with no thread, and against its peers.
 
-Every contender reads the same events, makes a parsed chunk of each and takes its text. CPU time of the whole process is
-counted, all threads; the rounds are interleaved, so that a machine that slows down slows all of them.
+Every contender reads the same events and parses each one. The CPU time of its whole process is counted, all threads.
 """
 
-import argparse
-import json
-import socket
-import statistics
-import time
-from collections.abc import Callable, Iterable
-from urllib.parse import urlsplit
+from collections.abc import Callable, Mapping
+from typing import Any
 
-import requests
-import sseclient
+from .arena import Contender, Failed, compete
+from .numbers import ratio, spread
+from .readers import READERS, Reader
+from .server import EVENT_BYTES, Load, running_server
+from .table import Table, times
 
-from streamguard import Adapter, guarded_stream
-from streamguard.http import read_blocks
-from streamguard.sse import ChatDecoder, EventClient, MessageAssembler
+__all__ = ["REFERENCE", "measure", "tables"]
 
-from .server import running_server
+REFERENCE = "no thread"
+_ROUND_SECONDS = 60.0
+_PATIENCE_SECONDS = 4.0
+"""What the rounds of one contender may take together; behind it, it runs no further one."""
+_WARM_UP_EVENTS = 200
+_WHOLE = ("big", "lines")
+"""Loads of a single event, which the floor cannot read: it does not unframe."""
 
-
-def floor(url: str) -> int:
-    """Raw socket, split on blank lines, json.loads: nobody can be cheaper (it does not even unframe)."""
-    parts = urlsplit(url)
-    seen, rest = 0, b""
-    with socket.create_connection((parts.hostname, parts.port)) as sock:
-        sock.sendall(f"GET {parts.path} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
-        while data := sock.recv(65536):
-            *blocks, rest = (rest + data).split(b"\n\n")
-            for block in blocks:
-                begin = block.find(b"data: {")
-                if begin >= 0:
-                    seen += bool(json.loads(block[begin + 6 :])["choices"])
-    return seen
-
-
-def plain_session() -> requests.Session:
-    session = requests.Session()
-    session.mount("http://", Adapter())
-    return session
-
-
-def no_thread(url: str) -> int:
-    """What our reader does, in the calling thread: read, frame, parse, assemble; no queue, no clock, no cut."""
-    client, decoder, assembler, seen = EventClient(()), ChatDecoder(), MessageAssembler(), 0
-    with plain_session() as session, session.get(url, stream=True) as response:
-        for block in read_blocks(response):
-            for event in client.feed(block):
-                chunk = decoder.decode(event)
-                if chunk is not None:
-                    assembler.add(chunk)
-                    seen += 1
-    return seen
-
-
-def unguarded(url: str) -> int:
-    """requests and sseclient-py as their manuals show them."""
-    seen = 0
-    with requests.get(url, stream=True) as response:
-        for event in sseclient.SSEClient(response).events():  # type: ignore[arg-type]
-            if event.data != "[DONE]":
-                seen += bool(json.loads(event.data)["choices"])
-    return seen
-
-
-def guarded(url: str) -> int:
-    """streamguard with its default limits."""
-    with guarded_stream("GET", url) as stream:
-        return sum(1 for chunk in stream)
-
-
-def openai_python(url: str) -> int:
-    """openai-python's own stream decoder and models, on httpx."""
-    import openai
-
-    client = openai.OpenAI(base_url=url, api_key="x", max_retries=0)
-    stream = client.chat.completions.create(model="bench", messages=[], stream=True)
-    return sum(1 for chunk in stream)
-
-
-CONTENDERS: dict[str, Callable[[str], int]] = {
-    "floor": floor,
-    "no thread": no_thread,
-    "guarded_stream": guarded,
-    "requests + sseclient-py": unguarded,
-    "openai-python": openai_python,
+_TITLES = {
+    ("chat", "chunked"): f"chat chunks of {EVENT_BYTES} bytes, chunked",
+    ("chat", "close"): f"chat chunks of {EVENT_BYTES} bytes, close-delimited",
+    ("named", "chunked"): f"`event:` and `data:` (Messages API), {EVENT_BYTES} bytes, chunked",
+    ("big", "chunked"): "one event of 5 MB, chunked",
+    ("lines", "chunked"): "one event of 100,000 data lines, chunked",
 }
 
 
-def measure(url: str, count: int, rounds: int, names: Iterable[str]) -> dict[str, list[float]]:
-    """Return CPU microseconds per event of each contender, round by round."""
-    cost: dict[str, list[float]] = {name: [] for name in names}
-    for _ in range(rounds):
-        for name in cost:
-            begun = time.process_time()
-            seen = CONTENDERS[name](url)
-            cost[name].append((time.process_time() - begun) / count * 1e6)
-            if seen < count:
-                raise RuntimeError(f"{name} saw {seen} events of {count}")
-    return cost
+def measure(*, quick: bool) -> dict[str, Any]:
+    """Return, for each load and framing, CPU microseconds per event of each contender, round by round."""
+    count, rounds = (10_000, 3) if quick else (100_000, 5)
+    loads = [key for key in _TITLES if not (quick and key[0] in _WHOLE)]
+    cases = [
+        {"kind": kind, "framing": framing, **_case(kind, framing, 1 if kind in _WHOLE else count, rounds)}
+        for kind, framing in loads
+    ]
+    return {"count": count, "rounds": rounds, "cases": cases}
 
 
-def main() -> None:
-    """Measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--count", type=int, default=100_000)
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--only", nargs="*")
-    options = parser.parse_args()
-    names = options.only or [name for name in CONTENDERS if _available(name)]
-    with running_server(options.count) as url:
-        for framing in ("chunked", "close"):
-            cost = measure(f"{url}/{framing}", options.count, options.rounds, names)
-            reference = statistics.median(cost["no thread"]) if "no thread" in cost else None
-            print(f"{framing}: CPU µs per event, {options.count} events of 265 bytes, {options.rounds} rounds")
-            for name, values in cost.items():
-                median = statistics.median(values)
-                ratio = f"  {median / reference:5.2f} x no thread" if reference else ""
-                print(f"  {name:<25} {median:6.2f}  ({min(values):.2f} to {max(values):.2f}){ratio}")
+def _case(kind: str, framing: str, count: int, rounds: int) -> dict[str, Any]:
+    readers = {name: reader for name, reader in READERS.items() if reader.installed and reader.on(kind)}
+    if kind in _WHOLE:
+        del readers["floor"]
+    functions: Mapping[str, Callable[..., Any]] = {name: reader.on(kind) or _none for name, reader in readers.items()}
+    with running_server(Load(kind, count)) as url, compete(functions) as contenders:
+        race = _Race(f"{url}/{framing}", count, readers)
+        for contender in contenders.values():
+            race.warm_up(contender)
+        for _ in range(rounds):
+            for contender in contenders.values():
+                race.run(contender)
+    return {"cpu": race.cpu, "failed": race.failed}
 
 
-def _available(name: str) -> bool:
-    if name != "openai-python":
-        return True
-    try:
-        import openai  # noqa: F401
-    except ImportError:
-        return False
-    return True
+def _none(_url: str) -> int:
+    raise NotImplementedError
 
 
-if __name__ == "__main__":
-    main()
+class _Race:
+    """The rounds of one case: what they cost, and who fell out."""
+
+    def __init__(self, url: str, count: int, readers: Mapping[str, Reader]) -> None:
+        self.cpu: dict[str, list[float]] = {name: [] for name in readers}
+        self.failed: dict[str, str] = {}
+        self._url, self._count, self._readers = url, count, readers
+        self._spent = dict.fromkeys(readers, 0.0)
+
+    def warm_up(self, contender: Contender) -> None:
+        """Let it import and allocate what it needs; a load of a single event is not shown to it before."""
+        self._attempt(contender, _WARM_UP_EVENTS if self._count > _WARM_UP_EVENTS else 0)
+
+    def run(self, contender: Contender) -> None:
+        """Run a round, unless it has failed or used up its time."""
+        if contender.name in self.failed or self._spent[contender.name] > _PATIENCE_SECONDS:
+            return
+        count = max(1, self._count // self._readers[contender.name].share)
+        cost = self._attempt(contender, count)
+        if cost is not None:
+            self.cpu[contender.name].append(cost / count * 1e6)
+
+    def _attempt(self, contender: Contender, count: int) -> float | None:
+        try:
+            done = contender.run(f"{self._url}/{count}", bound=_ROUND_SECONDS)
+            if done.result < count:
+                raise Failed(f"saw {done.result} of {count} events")
+        except Failed as error:
+            self.failed[contender.name] = str(error)
+            return None
+        if count:
+            self._spent[contender.name] += done.wall
+        return done.cpu
+
+
+def tables(result: Mapping[str, Any]) -> list[Table]:
+    """Return a table for each case, in multiples of the reference."""
+    return [_table(case) for case in result["cases"]]
+
+
+def _table(case: Mapping[str, Any]) -> Table:
+    cpu, failed = case["cpu"], case["failed"]
+    reference = cpu[REFERENCE]
+    unit = "ms per event" if case["kind"] in _WHOLE else "µs per event"
+    scale = 1e-3 if case["kind"] in _WHOLE else 1.0
+    rows = [
+        (name, times(ratio(values, reference)), f"{spread(values)['median'] * scale:.2f}") if values else (name, "", "")
+        for name, values in cpu.items()
+        if name not in failed
+    ]
+    rows += [(name, reason, "") for name, reason in failed.items()]
+    return Table(_TITLES[case["kind"], case["framing"]], ("", f"× {REFERENCE}", f"CPU, {unit}"), tuple(rows))

@@ -54,6 +54,7 @@ def _plan(command: Sequence[str], on_stall: str | None, options: dict[str, Any])
         argv=command,
         on_stall=_on_stall(on_stall) if on_stall else None,
         raw=True,
+        events=False,
         inherit_stdin=sys.stdin is not None and not sys.stdin.isatty(),
         grace=3.0 if grace is None else grace,
         **options,

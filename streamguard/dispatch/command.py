@@ -52,7 +52,7 @@ def run_command(argv: Sequence[str], **options: Unpack[CommandOptions]) -> Comma
         A daemon that has left both its group and its parents is not stopped; it cannot hold us either. A program that
         prints nothing before its end looks silent: use its streaming mode, *pty*, or *total* alone. POSIX only.
     """
-    with CommandStream[Event](CommandPlan(argv=argv, **options)) as stream:
+    with CommandStream[Event](CommandPlan(argv=argv, events=False, **options)) as stream:
         for _ in stream:
             pass
     return stream.result

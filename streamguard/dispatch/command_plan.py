@@ -45,9 +45,10 @@ class CommandOptions(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommandPlan:
-    """The options of a command, with their defaults; and three that are for the faces.
+    """The options of a command, with their defaults; and some that are for the faces.
 
-    raw:           hand over `RawOutput` in place of events.
+    raw:           hand over what comes as `RawOutput`.
+    events:        hand over events. They cost more than bytes do.
     inherit_stdin: let the program read this process's standard input.
     frames:        let the first line of any kind that the format knows satisfy *first*, and not only output; and tell of a
                    result line when it is read: for turns, whose end is decided by what comes first.
@@ -71,6 +72,7 @@ class CommandPlan:
     grace: Seconds = 3.0
     linger: Seconds = 1.0
     raw: bool = False
+    events: bool = True
     inherit_stdin: bool = False
     frames: bool = False
 
@@ -100,10 +102,11 @@ class CommandPlan:
     def heard(self) -> Heard:
         """Return fresh readers of the two outputs."""
         return Heard(
-            stdout=make_format(self.format, ignore=self.ignore, final=self.final),
-            stderr=make_format("lines", ignore=self.ignore),
+            stdout=make_format(self.format, ignore=self.ignore, final=self.final, split=self.events),
+            stderr=make_format("lines", ignore=self.ignore, split=self.events),
             stderr_counts=self.format == "lines" and not self.stdout_only,
             raw=self.raw,
+            events=self.events,
             early=self.frames,
         )
 

@@ -36,7 +36,8 @@ class Heard:
 
     stdout, stderr: what reads them; what is output in stderr is handed over as `stderr`.
     stderr_counts:  whether what is output in stderr re-arms the limits on silence.
-    raw:            hand over bytes, and no events.
+    raw:            hand over bytes.
+    events:         hand over events.
     early:          hand over the `done` of a result line when it is read, and not when the program has ended.
     """
 
@@ -44,6 +45,7 @@ class Heard:
     stderr: Format
     stderr_counts: bool
     raw: bool = False
+    events: bool = True
     early: bool = False
 
 
@@ -80,7 +82,7 @@ class CommandWatch:
         if self._heard.raw:
             yield RawOutput(stream, data), len(data)
         for event in self._read(now, stream, data):
-            if not self._heard.raw and (event.kind is not Kind.DONE or self._tells_early(event)):
+            if self._heard.events and (event.kind is not Kind.DONE or self._tells_early(event)):
                 yield event, len(event.text) + len(event.raw) + _EVENT_BYTES
 
     def due(self, now: float) -> float | Stopping:
@@ -110,7 +112,7 @@ class CommandWatch:
         events = [*self._note_all(now, self._heard.stderr.close(None), Kind.STDERR)]
         events += self._note_all(now, self._heard.stdout.close(code))
         self.result = self._result(now, exit)
-        if not self._heard.raw:
+        if self._heard.events:
             yield from (event for event in events if event.kind is not Kind.DONE)
             if isinstance(self._settled, LimitFired):
                 yield Event.failure(self.result.message, "timeout", data={"diagnosis": self._settled.diagnosis.to_dict()})

@@ -8,9 +8,10 @@ twice, however many processes take entries from one store.
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Row, and_, delete, func, insert, or_, select, update
+from sqlalchemy import ColumnElement, Connection, Row, and_, func, insert, or_, select, update
 
 from ..core.clock import wall
+from ..store.engine import put
 from .outcome import USER_CANCEL, ExecutionStatus, Verdict
 from .ownership import hold_lease
 from .records import RecordStore, move
@@ -68,9 +69,7 @@ class Entries:
     def set_paused(self, conversation: str, paused: bool) -> None:
         """Let no entry of *conversation* start, or let them start again."""
         with self._store.writing() as connection:
-            connection.execute(delete(conversations).where(conversations.c.conversation == conversation))
-            if paused:
-                connection.execute(insert(conversations).values(conversation=conversation, paused=True))
+            put(connection, conversations, {"conversation": conversation}, paused=paused)
 
     def claimed(self) -> list[ExecutionRecord]:
         """Return what is recorded as running here since more than a few seconds."""

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import psutil
-from sqlalchemy import Connection, Row, Table, delete, insert, select, update
+from sqlalchemy import Connection, Row, Table, delete, select, update
 
 from ..core.clock import wall
-from ..store.engine import now_in
+from ..store.engine import now_in, put
 from .outcome import PROCESS_RESTART, ExecutionStatus, ResponseStatus, TurnStatus
 from .tables import executions, owners, responses, turns
 
@@ -54,9 +54,8 @@ class Owner:
 
 def hold_lease(connection: Connection, owner: Owner, seconds: float) -> None:
     """Renew the lease of *owner*, within a transaction."""
-    until = now_in(connection) + seconds
-    if connection.execute(update(owners).where(owners.c.id == owner.id).values(lease_until=until)).rowcount == 0:
-        connection.execute(insert(owners).values(**asdict(owner), lease_until=until))
+    columns = asdict(owner)
+    put(connection, owners, {"id": columns.pop("id")}, **columns, lease_until=now_in(connection) + seconds)
 
 
 def end_orphans(connection: Connection, myself: Owner) -> list[str]:

@@ -12,7 +12,7 @@ from sqlalchemy import Column, Connection, Engine, Table, delete, func, insert, 
 from sqlalchemy.exc import SQLAlchemyError
 
 from ..core.clock import wall
-from ..store.engine import READING, make_engine
+from ..store.engine import READING, make_engine, put
 from .outcome import ExecutionStatus, ResponseStatus, TurnStatus, Verdict
 from .ownership import Owner, end_orphans, hold_lease
 from .rows import (
@@ -151,9 +151,10 @@ class RecordStore:
         """Remember the session to resume; None: forget it."""
         slot = {"conversation": conversation, "member": member}
         with self.writing() as connection:
-            connection.execute(delete(sessions).filter_by(**slot))
-            if session_id is not None:
-                connection.execute(insert(sessions).values(**slot, session_id=session_id))
+            if session_id is None:
+                connection.execute(delete(sessions).filter_by(**slot))
+            else:
+                put(connection, sessions, slot, session_id=session_id)
 
     def renew(self) -> None:
         """Renew the lease of this store's owner."""

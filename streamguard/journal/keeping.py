@@ -3,6 +3,7 @@
 import atexit
 import logging
 import os
+import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -21,11 +22,16 @@ VARIABLE = "STREAMGUARD_JOURNAL"
 """The environment variable that holds the URL of the journal's database."""
 
 _EXIT_PATIENCE = 2.0
+_FORK_PATIENCE = 6.0
+"""Seconds that a fork waits for a write: more than a write may take."""
 
 _log = logging.getLogger("streamguard")
 _chosen: dict[str, str | None] = {}
 _writers: dict[tuple[int, str], Writer | None] = {}
 """By process and URL, for a forked child must not use its parent's connections; None: that URL cannot be used."""
+
+_pauses: dict[int, list[Callable[[], None]]] = {}
+"""What ends the pauses of the writers, by the thread that forks."""
 
 
 def open_store(url: str, *, option: str = "journal=") -> "JournalStore":
@@ -68,14 +74,12 @@ def keep(entry: JournalEntry) -> None:
 
 
 def settle(seconds: float = 2.0) -> bool:
-    """Wait until the journal holds all that has ended so far; return whether it does, after at most *seconds*.
+    """Wait until all that has ended so far is in the journal, or lost; return whether that took less than *seconds*.
 
-    True as well where no journal is kept. For tests, and before `os._exit()`; a normal exit of the interpreter settles by
-    itself.
+    For tests, and before `os._exit()`: a normal exit of the interpreter waits by itself, 2 s at most.
     """
-    deadline, pid = Deadline.after(seconds), os.getpid()
-    ours = [writer for (owner, _), writer in [*_writers.items()] if writer is not None and owner == pid]
-    return all(writer.settle(deadline.remaining()) for writer in ours)
+    deadline = Deadline.after(seconds)
+    return all(writer.settle(deadline.remaining()) for writer in _own_writers())
 
 
 def _writer_of(url: str) -> Writer | None:
@@ -95,5 +99,27 @@ def _new_writer(url: str, option: str) -> Writer:
 
 def _adopt(url: str, writer: Writer) -> None:
     if not _writers:
-        atexit.register(settle, _EXIT_PATIENCE)
+        _stand_by()
     _writers.setdefault((os.getpid(), url), writer)
+
+
+def _own_writers() -> list[Writer]:
+    pid = os.getpid()
+    return [writer for (owner, _), writer in [*_writers.items()] if writer is not None and owner == pid]
+
+
+def _stand_by() -> None:
+    """Be there when the interpreter ends, and when it forks. Only once a journal is kept, for it cannot be undone."""
+    atexit.register(settle, _EXIT_PATIENCE)
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(before=_pause_all, after_in_parent=_go_on, after_in_child=_pauses.clear)
+
+
+def _pause_all() -> None:
+    pauses = [writer.pause(_FORK_PATIENCE) for writer in _own_writers() if writer.minds_forks]
+    _pauses[threading.get_ident()] = pauses
+
+
+def _go_on() -> None:
+    for end_pause in _pauses.pop(threading.get_ident(), ()):
+        end_pause()

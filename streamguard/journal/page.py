@@ -48,7 +48,7 @@ def _attempts(entry: JournalEntry) -> list[Lane]:
     phases = [moment for moment in entry.moments if moment.what == "phase" and moment.at is not None]
     ends = [*(phase.at for phase in phases[1:]), entry.seconds]
     spans: dict[int | None, list[Span]] = {}
-    for phase, end in zip(phases, ends, strict=True):
+    for phase, end in zip(phases, ends, strict=False):  # of no phases there is one end
         spans.setdefault(phase.attempt, []).append(Span(phase.at or 0.0, end or 0.0, phase.name))
     return [Lane(f"attempt {attempt}", tuple(bars)) for attempt, bars in spans.items()]
 

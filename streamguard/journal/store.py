@@ -79,6 +79,11 @@ class JournalStore:
         self._engine: Engine | None = None
 
     @property
+    def in_file(self) -> bool:
+        """Whether it is an SQLite file."""
+        return self._file is not None
+
+    @property
     def missing(self) -> bool:
         """Whether it is an SQLite file that does not exist."""
         return self._file is not None and not os.path.exists(self._file)

@@ -38,9 +38,8 @@ def title(summary: Summary) -> str:
     """Return how much is summed up, and of what time."""
     if summary.began is None or summary.ended is None:
         return "The journal is empty."
-    of = ", ".join(
-        f"{total} {heading.lower()}" for kind, (heading, _) in _KINDS.items() if (total := _total(summary, kind))
-    )
+    totals = {kind: _total(summary, kind) for kind in _KINDS}
+    of = ", ".join(f"{total} {kind}{'s' * (total != 1)}" for kind, total in totals.items() if total)
     lost = f"; {summary.lost} more could not be written" if summary.lost else ""
     return f"{of}, from {summary.began:%Y-%m-%d %H:%M} to {summary.ended:%Y-%m-%d %H:%M} UTC{lost}"
 

@@ -4,7 +4,7 @@ import logging
 import queue
 import threading
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from ..core.clock import longest_wait, wall
@@ -20,8 +20,20 @@ _WAITING = 1000
 _BATCH = 100
 _LINGER = 0.25
 """Seconds that the thread, and its connection, outlive the last entry."""
+_LONGEST_PAUSE = 60.0
 
 _log = logging.getLogger("streamguard")
+
+
+class _Pause:
+    """Asks the thread to let go of the database until `over`."""
+
+    def __init__(self) -> None:
+        self.closed = threading.Event()
+        self.over = threading.Event()
+
+
+_Item = JournalEntry | threading.Event | _Pause
 
 
 class Writer:
@@ -33,7 +45,7 @@ class Writer:
 
     def __init__(self, store: "JournalStore") -> None:
         self._store = store
-        self._queue: queue.SimpleQueue[JournalEntry | threading.Event] = queue.SimpleQueue()
+        self._queue: queue.SimpleQueue[_Item] = queue.SimpleQueue()
         self._running: dict[str, object] = {}
         self._overflown: queue.SimpleQueue[None] = queue.SimpleQueue()
         """One for each entry that found no room: a counter that needs no lock."""
@@ -50,13 +62,35 @@ class Writer:
         self._see_to_a_thread()
 
     def settle(self, seconds: float) -> bool:
-        """Wait until all that was put has been dealt with; return whether that took less than *seconds*."""
+        """Wait until all that was put is written or lost; return whether that took less than *seconds*."""
         if self._queue.empty() and not self._running:
             return True
         done = threading.Event()
         self._queue.put(done)
         self._see_to_a_thread()
         return done.wait(longest_wait(seconds))
+
+    @property
+    def minds_forks(self) -> bool:
+        """Whether it must be paused around a fork: SQLite's locks and memory of a file do not survive one."""
+        return self._store.in_file
+
+    def pause(self, seconds: float) -> Callable[[], None]:
+        """Have the database let go of, and written to by nobody, before this returns, or *seconds* have passed.
+
+        Returns what ends the pause.
+        """
+        if self._running.setdefault("thread", self) is self:  # so that no thread can begin to write
+            return self._go_on
+        pause = _Pause()
+        self._queue.put(pause)
+        pause.closed.wait(seconds)
+        return pause.over.set
+
+    def _go_on(self) -> None:
+        self._running.pop("thread", None)
+        if not self._queue.empty():
+            self._see_to_a_thread()
 
     def _see_to_a_thread(self) -> None:
         me = object()
@@ -79,8 +113,8 @@ class Writer:
             if self._queue.empty() or self._running.setdefault("thread", me) is not me:
                 return
 
-    def _next_batch(self) -> list[JournalEntry | threading.Event]:
-        batch: list[JournalEntry | threading.Event] = []
+    def _next_batch(self) -> list[_Item]:
+        batch: list[_Item] = []
         try:
             batch.append(self._queue.get(timeout=_LINGER))
             while len(batch) < _BATCH:
@@ -89,13 +123,17 @@ class Writer:
             pass
         return batch
 
-    def _deal_with(self, batch: Sequence[JournalEntry | threading.Event]) -> None:
+    def _deal_with(self, batch: Sequence[_Item]) -> None:
         entries = [item for item in batch if isinstance(item, JournalEntry)]
         if entries:
             self._write(entries)
         for item in batch:
             if isinstance(item, threading.Event):
                 item.set()
+            elif isinstance(item, _Pause):
+                self._store.close()
+                item.closed.set()
+                item.over.wait(_LONGEST_PAUSE)
 
     def _write(self, entries: Sequence[JournalEntry]) -> None:
         self._count_overflow()

@@ -14,6 +14,7 @@ from sqlalchemy import (
     Engine,
     Float,
     MetaData,
+    Table,
     cast,
     create_engine,
     event,
@@ -21,13 +22,14 @@ from sqlalchemy import (
     literal,
     make_url,
 )
+from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import ArgumentError, DisconnectionError, NoSuchModuleError
 from sqlalchemy.pool import QueuePool
 
 from ..core.clock import wall
 from ..errors import UsageError
 
-__all__ = ["READING", "create_all", "make_engine", "now_in"]
+__all__ = ["READING", "create_all", "make_engine", "now_in", "put"]
 
 READING = {"streamguard_reading": True}
 """Execution options of a connection that only reads, and so takes no write lock."""
@@ -47,6 +49,13 @@ def now_in(connection: Connection) -> ColumnElement[float]:
     if connection.dialect.name == "postgresql":
         return cast(func.extract("epoch", func.clock_timestamp()), Float)
     return literal(wall(), Float)
+
+
+def put(connection: Connection, table: Table, key: dict[str, Any], **values: Any) -> None:
+    """Insert the row that *key* names, or set *values* in it if it is there: in one step, whoever else does the same."""
+    make = postgresql.insert if connection.dialect.name == "postgresql" else sqlite.insert
+    row = make(table).values(**key, **values)
+    connection.execute(row.on_conflict_do_update(index_elements=[*table.primary_key], set_=values))
 
 
 def make_engine(url: str | None, *, timeout: float, option: str = "records=") -> Engine:

@@ -74,6 +74,8 @@ class Waiting:
 
     def _wait_for_item(self) -> object | None:
         seconds = self._clocks.wait(self.now)
+        if seconds is None or seconds > 0:
+            self._overdue_since = None
         if self.deadline is not None:
             seconds = self.deadline.clamp(seconds)
         try:
@@ -87,12 +89,15 @@ class Waiting:
             return None
         alarm = self._clocks.alarm(self.now)
         item = self._take(self._second_look()) if alarm is Alarm.LIMIT else None
-        return alarm if item is None else item
+        return alarm if item is None or self._is_flooded() else item
 
     def _second_look(self) -> float:
-        """Return how long the reader may still take: if we were woken late (stopped, starved), so was it."""
+        """Return how long the reader may still take: if we were woken late (stopped, starved), so was it.
+
+        Once for each limit: what comes then need not be progress, and comments would be waited for without end.
+        """
         firing = self._clocks.firing(self.now)
-        late = firing is not None and firing.elapsed - firing.limit > _LATE_SECONDS
+        late = firing is not None and firing.elapsed - firing.limit > _LATE_SECONDS and self._overdue_since is None
         return 0 if not late else _LATE_SECONDS if self.deadline is None else self.deadline.clamp(_LATE_SECONDS)
 
     def _is_flooded(self) -> bool:

@@ -5,6 +5,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import urllib.parse
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -71,13 +72,14 @@ def gunicorn(worker: str, *options: str, path: str | None = None, project: Proje
         listener.listen(128)
     listener.set_inheritable(True)
     bind = ["--bind", f"fd://{listener.fileno()}", "--workers", "1", "--graceful-timeout", "5"]
-    with listener:
+    with listener, tempfile.TemporaryDirectory() as runtime:
         process = subprocess.Popen(
             [sys.executable, "-m", "gunicorn", *WORKERS[worker], *bind, *options, f"{project.name}.wsgi:application"],
             cwd=project.folder,
             env={
                 **os.environ,
                 **project.environ,
+                "XDG_RUNTIME_DIR": runtime,  # where newer versions of gunicorn listen for commands
                 "PYTHONPATH": str(ROOT),
                 "DJANGO_SETTINGS_MODULE": f"{project.name}.settings",
             },
@@ -86,10 +88,11 @@ def gunicorn(worker: str, *options: str, path: str | None = None, project: Proje
             stderr=subprocess.DEVNULL,
         )
         server = Server(process, listener.getsockname(), listener.family)
-    try:
-        yield server
-    finally:
-        server.stop()
+        listener.close()
+        try:
+            yield server
+        finally:
+            server.stop()
 
 
 class Visitor:

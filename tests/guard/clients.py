@@ -45,7 +45,7 @@ def _requests(gateway: Gateway, stack: contextlib.ExitStack) -> Any:
 
 
 def _urllib3(gateway: Gateway, stack: contextlib.ExitStack) -> Any:
-    pool = urllib3.PoolManager(ca_certs=gateway.ca if gateway.url.startswith("https") else None, timeout=0.1)
+    pool = urllib3.PoolManager(ca_certs=gateway.ca if gateway.url.startswith("https") else None, timeout=0.1, retries=False)
     stack.callback(pool.clear)
     return pool.request("GET", gateway.url, preload_content=False)
 

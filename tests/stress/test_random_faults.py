@@ -4,7 +4,9 @@ import contextlib
 import itertools
 import queue
 import random
+import sys
 import threading
+import traceback
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -130,6 +132,12 @@ def work(url: str, stories: "queue.SimpleQueue[Story | None]", told: list[Story]
             faults.append(f"{fault}: {story}")
 
 
+def hanging(threads: list[threading.Thread]) -> list[str]:
+    """Return the stacks of the threads that are still there."""
+    frames = sys._current_frames()
+    return ["".join(traceback.format_stack(frames[t.ident])) for t in threads if t.ident in frames]
+
+
 def test_random_faults_side_by_side() -> None:
     """200 at a time for half a minute: each ends as its fault or its act says, with its chunks in order, and leaves nothing."""
     seed = random.SystemRandom().randrange(1 << 32)
@@ -154,7 +162,7 @@ def test_random_faults_side_by_side() -> None:
             stories.put(None)
         for thread in threads:
             thread.join(120)
-        assert not [thread for thread in threads if thread.is_alive()], f"a consumer hangs (seed {seed})"
+        assert not hanging(threads), f"a consumer hangs (seed {seed}): {hanging(threads)}"
         gateway.wait_connections(1, still_open=0, timeout=10)
     assert not faults, f"seed {seed}: {len(faults)} of {len(told)}; {faults[:5]}"
     assert Counter(story.fault for story in told).keys() == FAULTS.keys()

@@ -11,6 +11,7 @@ import streamguard
 from streamguard import (
     HEARTBEAT,
     Adapter,
+    AnthropicChunk,
     CancelToken,
     Chunk,
     Classification,
@@ -19,6 +20,7 @@ from streamguard import (
     GuardedStream,
     HTTPStatusError,
     Message,
+    ResponseChunk,
     StreamCancelledError,
     StreamguardError,
     StreamInactivityTimeoutError,
@@ -31,6 +33,7 @@ from streamguard import (
     configure,
     current_deadline,
     deadline,
+    guard,
     guarded_stream,
     has_content,
     shield,
@@ -48,11 +51,16 @@ def what_decode_returns() -> None:
     """The type of the chunks follows from `decode=`."""
     assert_type(guarded_stream("POST", URL), GuardedStream[Chunk])
     assert_type(guarded_stream("POST", URL, decode="chat"), GuardedStream[Chunk])
+    assert_type(guarded_stream("POST", URL, decode="responses"), GuardedStream[ResponseChunk])
+    assert_type(guarded_stream("POST", URL, decode="anthropic"), GuardedStream[AnthropicChunk])
     assert_type(guarded_stream("GET", URL, decode="events"), GuardedStream[sseclient.Event])
     assert_type(guarded_stream("GET", URL, decode="json"), GuardedStream[Any])
     assert_type(guarded_stream("GET", URL, decode="bytes"), GuardedStream[bytes])
     assert_type(guarded_stream("GET", URL, decode=length), GuardedStream[int])
     guarded_stream("GET", URL, decode="lines")  # type: ignore[call-overload]
+    assert_type(guard(iter(()), abandon=True), GuardedStream[Any])
+    guard(open, interrupt=print, retry=2, idle=3, total=timedelta(minutes=1), cancel=CancelToken(), name="x")
+    guard(open, timeout=3)  # type: ignore[call-arg]
 
 
 def every_keyword(session: requests.Session, token: CancelToken) -> None:

@@ -18,13 +18,16 @@ class PlainLines:
     ignore: lines that are no output (heartbeats): they become `status`.
     final:  the line that ends the run; without it at the end, the run is incomplete.
 
-    With either, a line must be whole (or 1 MiB long) before it is given.
+    split:  whether text is cut into lines at all, where neither of the two asks for it.
+
+    With *ignore* or *final*, a line must be whole (or 1 MiB long) before it is given.
     """
 
     name = "lines"
 
-    def __init__(self, ignore: Patterns, final: Patterns) -> None:
+    def __init__(self, ignore: Patterns, final: Patterns, *, split: bool = True) -> None:
         self._ignore, self._final = ignore, final
+        self._split = split
         self._whole = bool(ignore or final)
         self._splitter = LineSplitter(_LONGEST_LINE, carriage_returns=True)
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
@@ -33,6 +36,9 @@ class PlainLines:
 
     def feed(self, data: bytes) -> Iterator[Event]:
         """Yield the lines and pieces in *data*."""
+        if not (self._split or self._whole):
+            yield from self._line(data, whole=False)
+            return
         for line in self._splitter.feed(data):
             yield from self._line(line, whole=True)
         if not self._whole:

@@ -28,18 +28,23 @@ _FORMAT_OPTIONS = {"--output-format": _BUFFERED, "-o": {"json"}}
 
 
 def make_format(
-    name: str, *, ignore: Pattern | Iterable[Pattern] | None = None, final: Pattern | Iterable[Pattern] | None = None
+    name: str,
+    *,
+    ignore: Pattern | Iterable[Pattern] | None = None,
+    final: Pattern | Iterable[Pattern] | None = None,
+    split: bool = True,
 ) -> Format:
     """Return a fresh reader of the format *name*: one of `FORMATS`.
 
     ignore: regular expressions; lines in which one is found are no output.
     final:  the same, for the line that ends the run; only for "lines", as the others say it themselves.
+    split:  False lets "lines" give text as it comes, where no pattern asks for lines: for when nobody reads the events.
 
     Raises UsageError for an unknown name, a wrong expression, and *final* with another format.
     """
     ignored, ending = Patterns(_compiled("ignore", ignore)), Patterns(_compiled("final", final))
     if name == "lines":
-        return PlainLines(ignored, ending)
+        return PlainLines(ignored, ending, split=split)
     if name not in _JSON_FORMATS:
         raise UsageError(f"there is no format {name!r}; known are {', '.join(FORMATS)}")
     if ending:

@@ -1,0 +1,35 @@
+"""Which peers are installed, and in which versions."""
+
+import importlib
+import importlib.metadata
+import os
+from typing import Any
+
+__all__ = ["PEERS", "imported", "missing", "versions"]
+
+PEERS = ("openai", "anthropic", "httpx-sse", "requests-sse", "litellm")
+_BASE = ("streamguard", "requests", "urllib3", "sseclient-py", "httpx", "httpx2")
+
+
+def imported(module: str) -> Any:
+    """Import a peer where it is used: none of them is needed to measure the others."""
+    os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")  # else its import asks the internet for prices
+    return importlib.import_module(module)
+
+
+def versions() -> dict[str, str]:
+    """Return the versions of what takes part, by the package's name."""
+    found = {name: _version(name) for name in (*_BASE, *PEERS)}
+    return {name: version for name, version in found.items() if version}
+
+
+def missing() -> list[str]:
+    """Return the peers that are not installed."""
+    return [name for name in PEERS if not _version(name)]
+
+
+def _version(name: str) -> str:
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return ""

@@ -1,0 +1,134 @@
+"""The face for notebooks: `show(stream)`. `pip install 'streamguard[notebook]'`; the manual's page is docs/notebook.md."""
+
+import html
+from collections import deque
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from IPython.display import display
+
+from .core import monotonic
+from .errors import StreamguardError
+from .sse.events import Event
+from .stream import HEARTBEAT, GuardedStream, StreamReport
+
+__all__ = ["show"]
+
+_EVERY = 0.2
+_LIVE_CHARACTERS = 20_000
+_RATE_SECONDS = 3.0
+
+
+def show(stream: GuardedStream[Any], *, text: Callable[[Any], str] | None = None) -> StreamReport:
+    """Show *stream* below the cell while it comes, and return its report: the text, and a line that says how it stands.
+
+    text: makes of a chunk what is shown. Default: a chat chunk's text, an event's data and a line end, anything else as
+          `str()` has it.
+
+    Everything happens in the cell's own thread. Interrupting the kernel stops it at once, in silence too: the upstream is
+    closed, what came stays on display, and KeyboardInterrupt ends the cell. What the stream raises is shown with its
+    timeline, and raised.
+
+    *Limits*: the stream's own `heartbeat` is changed. While it runs, the last 20 000 characters are shown. There is no
+    button of its own: a kernel handles a widget's clicks only when the cell has ended.
+    """
+    view = _View(stream, text or _text_of)
+    try:
+        view.run()
+    except BaseException as exc:
+        stream.close()
+        view.finish(exc)
+        raise
+    view.finish(None)
+    return stream.report
+
+
+class _Handle(Protocol):
+    def update(self, obj: object) -> object:
+        """Replace what is on display."""
+
+
+class _View:
+    """What is on display of one stream: drawn at most five times a second."""
+
+    def __init__(self, stream: GuardedStream[Any], text: Callable[[Any], str]) -> None:
+        self._stream = stream
+        self._text_of = text
+        self._text = ""
+        self._rate = _Rate()
+        self._drawn = monotonic()
+        self._rate.at(self._drawn)
+        self._handle: _Handle = display(_Page("", "new"), display_id=True)  # type: ignore[no-untyped-call]
+
+    def run(self) -> None:
+        """Consume the stream."""
+        self._stream.heartbeat = _EVERY
+        for chunk in self._stream:
+            if chunk is HEARTBEAT:
+                self._draw(HEARTBEAT.phase, HEARTBEAT.silence, HEARTBEAT.left)
+                continue
+            self._text += self._text_of(chunk)
+            self._rate.count += 1
+            if monotonic() - self._drawn >= _EVERY:
+                self._draw("idle", 0.0, None)
+
+    def finish(self, error: BaseException | None) -> None:
+        """Draw it for the last time: all of the text, and how it ended."""
+        report = self._stream.report
+        words = f"{report.outcome} after {report.lifetime:.1f} s, {_counted(report.chunks)}"
+        below = "" if error is None else report._repr_html_()
+        if isinstance(error, StreamguardError):
+            words = f"{words}: {error}"
+        self._handle.update(_Page(self._text, words, below))
+
+    def _draw(self, phase: str, silence: float, left: float | None) -> None:
+        now = self._drawn = monotonic()
+        words = f"[{phase}] {self._rate.at(now):.1f} chunks/s, silent for {silence:.1f} s"
+        until = "" if left is None else f", {left:.1f} s left"
+        self._handle.update(_Page(self._text[-_LIVE_CHARACTERS:], words + until))
+
+
+class _Page:
+    """Text, a status line, and what is below it: for a notebook, and in plain text for anything else."""
+
+    def __init__(self, text: str, status: str, below: str = "") -> None:
+        self._text = text
+        self._status = status
+        self._below = below
+
+    def __repr__(self) -> str:
+        return f"{self._text}\n{self._status}"
+
+    def _repr_html_(self) -> str:
+        return (
+            '<div class="streamguard-show">'
+            f'<div style="white-space:pre-wrap">{html.escape(self._text)}</div>'
+            f'<div style="opacity:0.7;font-size:90%">{html.escape(self._status)}</div>{self._below}</div>'
+        )
+
+
+class _Rate:
+    """Chunks per second, over the last three seconds."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._seen: deque[tuple[float, int]] = deque()
+
+    def at(self, now: float) -> float:
+        """Return the rate at *now*."""
+        self._seen.append((now, self.count))
+        while len(self._seen) > 2 and self._seen[1][0] <= now - _RATE_SECONDS:
+            self._seen.popleft()
+        since, before = self._seen[0]
+        return (self.count - before) / max(now - since, _EVERY)
+
+
+def _text_of(chunk: Any) -> str:
+    if isinstance(chunk, Event):
+        return f"{chunk.data}\n"
+    text = getattr(chunk, "text", None)
+    return text if isinstance(text, str) else str(chunk)
+
+
+def _counted(chunks: int) -> str:
+    return f"{chunks} chunk{'' if chunks == 1 else 's'}"

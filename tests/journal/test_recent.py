@@ -1,0 +1,234 @@
+"""The last failures, in memory."""
+
+import gc
+import signal
+import threading
+from typing import Any
+
+import pytest
+
+import streamguard
+from streamguard import Chain, UsageError, before_first_chunk, guarded_stream, recent
+from streamguard.core import NOT_GIVEN
+from streamguard.journal import JournalEntry
+from streamguard.journal.recorder import Recorder
+from streamguard.telemetry import StreamRetry, StreamStalled, TurnFinished, set_hooks
+from streamguard.testing import Gateway
+
+from .causes import failing_stream, good_stream, run_that_waits, stream, turn_that_hangs
+
+
+def found(id: str) -> JournalEntry | None:
+    return next((entry for entry in recent() if entry.id == id), None)
+
+
+def the(id: str) -> JournalEntry:
+    entry = found(id)
+    assert entry is not None
+    return entry
+
+
+def turn(number: int, status: str = "failed") -> TurnFinished:
+    """A turn that is over."""
+    id = f"t{number}"
+    return TurnFinished(id=id, execution_id="x", member="m", status=status, reason=None, seconds=1, silence=None)
+
+
+def test_a_stream_that_failed_is_remembered() -> None:
+    """The entry has the report's numbers, the phases of the attempt, and the limit that fired."""
+    entry = the(failing_stream())
+    assert (entry.kind, entry.name, entry.outcome, entry.stopped_in) == ("stream", "chat", "timeout", "idle")
+    assert entry.error_type == "StreamInactivityTimeoutError"
+    assert entry.failed
+    assert entry.seconds >= 0.1
+    assert (entry.numbers["chunks"], entry.numbers["attempts"], entry.numbers["status_code"]) == (1, 1, 200)
+    assert [(m.what, m.name) for m in entry.moments] == [
+        *(("phase", phase) for phase in ("connect", "response", "first", "idle")),
+        ("silence", "idle"),
+        ("limit", "idle"),
+    ]
+    assert {m.attempt for m in entry.moments} == {1}
+    limit = entry.moments[-1]
+    assert (limit.limit, limit.seconds is not None and limit.seconds >= 0.1) == (0.1, True)
+
+
+def test_each_attempt_has_its_own_phases_and_what_ended_it() -> None:
+    """A retry stands between the phases of the attempt that failed and those of the next one."""
+    policy = before_first_chunk(1, wait=lambda state: 0.0)
+    entry = the(stream("headers\nstall", "headers\nstall", first=0.1, retry=policy))
+    assert entry.numbers["attempts"] == 2
+    attempt = [("phase", "connect"), ("phase", "response"), ("phase", "first"), ("silence", "first"), ("limit", "first")]
+    told = [(m.what, m.name) for m in entry.moments]
+    assert told == [*attempt, ("retry", "first"), ("phase", "retry"), *attempt]
+    (retry,) = [m for m in entry.moments if m.what == "retry"]
+    assert (retry.error_type, retry.attempt, retry.seconds) == ("StreamInactivityTimeoutError", 1, 0)
+    assert [m.attempt for m in entry.moments] == [1] * 7 + [2] * 5
+
+
+def test_what_went_well_or_was_left_is_no_failure() -> None:
+    """Neither a complete stream, nor one that the caller left early, nor a run with a fallback."""
+    assert found(good_stream()) is None
+    with Gateway("chat a\nstall") as gateway:
+        left = guarded_stream("GET", gateway.url)
+        next(left)
+        left.close()
+    assert left.report.outcome == "closed"
+    assert found(left.report.id) is None
+    chain = Chain("agent")
+    chain.step(lambda ctx: {}["no"], name="optional", fallback=1, handles=KeyError)
+    result = chain.run()
+    assert result.status == "completed_with_fallback"
+    assert found(result.id) is None
+
+
+def test_a_run_that_waits_is_remembered_with_its_steps() -> None:
+    """Each step with its status and reason; it stopped in the first one that has no value."""
+    entry = the(run_that_waits())
+    assert (entry.kind, entry.name, entry.outcome, entry.stopped_in) == (
+        *("run", "agent", "waiting_external_service"),
+        "policy",
+    )
+    steps = [(m.name, m.status, m.reason, m.fallback) for m in entry.moments]
+    assert steps == [
+        ("plain", "ok", None, None),
+        ("optional", "error", "connection_refused", "neutral"),
+        ("policy", "error", "connection_refused", None),
+    ]
+    assert {m.what for m in entry.moments} == {"step"}
+    assert entry.numbers["deadline"] <= 5
+
+
+def test_a_run_that_a_bug_ended_is_remembered() -> None:
+    """Its outcome is `raised`, with the type of the bug and the step in which it was."""
+    chain = Chain("agent")
+    chain.step(lambda ctx: 1, name="fine")
+    chain.step(lambda ctx: undefined, name="broken")  # type: ignore[name-defined] # noqa: F821
+    with pytest.raises(NameError):
+        chain.run()
+    entry = recent()[-1]
+    assert (entry.outcome, entry.stopped_in, entry.error_type) == ("raised", "broken", "NameError")
+    assert [m.name for m in entry.moments] == ["fine", "broken"]
+
+
+def test_a_turn_that_was_stopped_is_remembered() -> None:
+    """It has its member's name, its execution as parent, and the longest silence."""
+    id, execution_id = turn_that_hangs()
+    entry = the(id)
+    assert (entry.kind, entry.name, entry.outcome, entry.stopped_in) == ("turn", "agent-1", "failed", "timeout")
+    assert entry.parent == execution_id
+    assert entry.numbers["silence"] >= 0.1
+
+
+def test_no_hook_and_a_bad_hook_do_not_silence_it() -> None:
+    """`set_hooks([])` and a hook that raises change nothing."""
+
+    def broken(event: object) -> None:
+        raise RuntimeError
+
+    try:
+        for hooks in ([], [broken]):
+            set_hooks(hooks)
+            assert found(failing_stream()) is not None
+    finally:
+        set_hooks(None)
+
+
+def test_a_stream_that_the_collector_ended_leaves_nothing_behind() -> None:
+    """What was noted of it goes with it: it was left, and is no failure."""
+    with Gateway("headers\nwait 0.1\nchat a\nstall") as gateway:
+        lost = guarded_stream("GET", gateway.url, first=0.15)
+        next(lost)
+        id = lost.report.id
+        del lost
+        gc.collect()
+    assert found(id) is None
+    assert id not in streamguard.journal.recorder.RECORDER._notes
+
+
+def test_the_newest_is_last_and_the_oldest_go() -> None:
+    """A hundred are remembered, or what `configure(recent=...)` says."""
+    recorder = Recorder(lambda entry: None)
+    for number in range(150):
+        recorder(turn(number))
+    assert [entry.id for entry in recorder.failures()] == [f"t{number}" for number in range(50, 150)]
+    streamguard.configure(recent=2)
+    ids = [failing_stream(idle=0.05) for _ in range(3)]
+    assert [entry.id for entry in recent()] == ids[1:]
+    streamguard.configure(recent=NOT_GIVEN)
+    assert [entry.id for entry in recent()] == ids[1:]
+    streamguard.configure(recent=0)
+    assert recent() == []
+
+
+@pytest.mark.parametrize(("size", "error"), [(-1, UsageError), (1.5, TypeError), (True, TypeError), ("9", TypeError)])
+def test_a_size_that_is_none_is_refused(size: Any, error: type[Exception]) -> None:
+    """The message names the setting, and nothing has changed: not even a limit in the same call."""
+    before = streamguard.Timeouts()
+    with pytest.raises(error, match="recent="):
+        streamguard.configure(recent=size, idle=5)
+    assert streamguard.Timeouts() == before
+
+
+def test_an_unknown_setting_is_refused_by_name() -> None:
+    """The complaint lists what there is, the journal included."""
+    with pytest.raises(TypeError, match=r"no jurnal=; it takes .*journal, recent"):
+        streamguard.configure(jurnal="x")  # type: ignore[call-arg]
+
+
+def test_notes_of_what_never_ends_are_bounded() -> None:
+    """A thousand streams may have something noted, and 200 things each."""
+    recorder = Recorder(lambda entry: None)
+    for number in range(1500):
+        recorder(StreamStalled(id=f"s{number}", name=None, phase="idle", fired=False, limit=1, silence=0.5))
+    assert len(recorder._notes) == 1000
+    assert "s1499" in recorder._notes
+    for attempt in range(500):
+        recorder(StreamRetry(id="s1499", name=None, attempt=attempt, error_type="E", phase="first", pause=0))
+    assert len(recorder._notes["s1499"]) == 200
+
+
+def test_many_threads_fail_at_once() -> None:
+    """Each failure is there once; a reader meets no half-made list."""
+    recorder = Recorder(lambda entry: None)
+    recorder.remember(10_000)
+    start = threading.Barrier(9)
+
+    def fail(first: int) -> None:
+        start.wait()
+        for number in range(first, first + 500):
+            recorder(turn(number))
+
+    threads = [threading.Thread(target=fail, args=(500 * number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    start.wait()
+    while any(thread.is_alive() for thread in threads):
+        recorder.failures()
+    for thread in threads:
+        thread.join()
+    assert sorted(entry.id for entry in recorder.failures()) == sorted(f"t{number}" for number in range(4000))
+
+
+def test_a_signal_handler_may_close_a_stream() -> None:
+    """A handler that interrupts the telling of one failure may cause another; neither waits for the other."""
+    recorder = Recorder(lambda entry: signal.raise_signal(signal.SIGUSR1) if entry.id == "t1" else None)
+    before = signal.signal(signal.SIGUSR1, lambda *_: recorder(turn(2)))
+    try:
+        recorder(turn(1))
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert [entry.id for entry in recorder.failures()] == ["t1", "t2"]
+
+
+def test_an_entry_prints_as_its_story() -> None:
+    """`print(recent()[-1])` tells what was asked, each attempt and phase, and where it stopped."""
+    id = failing_stream()
+    lines = [" ".join(line.split()) for line in str(the(id)).splitlines()]
+    assert lines[0].startswith(f"stream chat, id {id}, a call of a model, started 20")
+    assert lines[1].startswith("timeout in phase idle after 0.")
+    assert lines[1].endswith("s: StreamInactivityTimeoutError")
+    assert lines[2] == "attempt 1"
+    assert [line.split()[-1] for line in lines[3:7]] == ["connect", "response", "first", "idle"]
+    assert lines[7] == "silent in phase idle for half of the limit, 0.100 s"
+    assert lines[8].startswith("limit idle=0.1 fired: silent for 0.1")
+    assert lines[9].startswith("chunks 1, bytes ")
