@@ -13,7 +13,7 @@ FLOOR_READY := $(FLOOR_VENV)/.installed
 PACKAGING := setup.cfg setup.py pyproject.toml
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check format docs stress realcli floor django-matrix bench example-django clean
+.PHONY: help demo test check format docs stress realcli floor browser django-matrix bench example-django clean
 
 help: ## Show these targets.
 	@awk -F ':.*## ' '/^[a-z%-]+:.*## / { sub("%", "NAME", $$1); printf "make %-14s %s\n", $$1, $$2 }' Makefile
@@ -47,6 +47,9 @@ realcli: $(READY) ## Run the real claude, codex and gemini against a gateway tha
 
 floor: $(FLOOR_READY) ## Run the tests on the oldest dependencies that setup.cfg allows.
 	$(FLOOR_VENV)/bin/python -m pytest -m "not stress and not realcli" $(ARGS)
+
+browser: ## Install Debian's chromium and chromedriver where they are missing (as root).
+	./.ci/chromium
 
 django-matrix: ## Run tests/django on the oldest Django we allow, and on the newest that any Python here can run.
 	$(call django,$(DJANGO_VENVS)-oldest,$(PYTHON),Django==5.2)

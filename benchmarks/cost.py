@@ -73,6 +73,7 @@ class _Race:
     def warm_up(self, contender: Contender) -> None:
         """Let it import and allocate what it needs; a load of a single event is not shown to it before."""
         self._attempt(contender, _WARM_UP_EVENTS if self._count > _WARM_UP_EVENTS else 0)
+        self._spent[contender.name] = 0.0
 
     def run(self, contender: Contender) -> None:
         """Run a round, unless it has failed or used up its time."""
@@ -91,8 +92,7 @@ class _Race:
         except Failed as error:
             self.failed[contender.name] = str(error)
             return None
-        if count:
-            self._spent[contender.name] += done.wall
+        self._spent[contender.name] += done.wall
         return done.cpu
 
 

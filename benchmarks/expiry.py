@@ -1,137 +1,172 @@
 """When a limit is used up: how late the consumer hears of it, when the thread is gone, and when the server sees the close.
 
-The first table cuts single streams on every framing, plain and TLS, with the scripted gateway as the witness. The second
-lets many streams wait at once, on a silent server in its own process, and measures how late each expiry comes.
+One table cuts single streams on every framing, plain and TLS, with the scripted gateway as the witness. The other lets many
+streams wait at once, on a silent server in its own process, and measures how late each expiry, and each close, comes.
 """
 
-import argparse
-import multiprocessing
-import resource
-import select
-import socket
-import statistics
+import gc
+import os
 import threading
 import time
-from multiprocessing.connection import Connection
-from pathlib import Path
+from collections.abc import Mapping
+from typing import Any
 
 from streamguard import StreamInactivityTimeoutError, guarded_stream
+from streamguard.core.clock import monotonic
 from streamguard.testing import Gateway
 
-from .latency import percentile
+from .arena import in_process
+from .memory import resident_kib
+from .numbers import percentile, spread
+from .silent import SilentServer, raise_descriptor_limit, silent_server
+from .table import Table, milliseconds
+
+__all__ = ["measure", "tables"]
 
 FRAMINGS = ("chunked", "length", "close", "http10")
+SIGHTS = ("consumer has control", "thread gone", "server saw the close")
+_CROWDS = (("1", 1, 0.0), ("200 at once", 200, 0.0), ("1000 over 8 s", 1000, 8.0), ("1000 at once", 1000, 0.0))
+_QUICK_CROWDS = (("1", 1, 0.0), ("200 at once", 200, 0.0))
+_SINGLES = 5
+"""How often a crowd of one is measured."""
+_LIMIT = 3.0
+_QUICK_LIMIT = 1.0
+
+
+def measure(*, quick: bool) -> dict[str, Any]:
+    """Return how late everything was, in seconds."""
+    cuts = in_process(cut_all, 3 if quick else 20)
+    with silent_server() as server:
+        sizes, limit = (_QUICK_CROWDS, _QUICK_LIMIT) if quick else (_CROWDS, _LIMIT)
+        return {"cuts": cuts, **in_process(gather, server, sizes, limit)}
+
+
+def cut_all(rounds: int) -> list[dict[str, Any]]:
+    """Cut single streams on every framing, plain and TLS."""
+    return [
+        {"tls": tls, "framing": framing, "late": _cut_many(framing, rounds, tls=tls)}
+        for tls in (False, True)
+        for framing in FRAMINGS
+    ]
+
+
+def _cut_many(framing: str, rounds: int, *, tls: bool) -> list[tuple[float, ...]]:
+    length = 1_000_000 if framing == "length" else None
+    with Gateway("chat hello\nstall", tls=tls, framing=framing, length=length) as gateway:
+        return [cut_once(gateway, number, 0.1) for number in range(1, rounds + 1)]
 
 
 def cut_once(gateway: Gateway, number: int, idle: float) -> tuple[float, float, float]:
     """Let one stream expire; return seconds after the expiry: consumer, thread gone, server saw the close."""
-    verify = str(gateway.ca) if gateway.url.startswith("https") else True
+    verify = gateway.ca if gateway.url.startswith("https") else True
     before = set(threading.enumerate())
     stream = guarded_stream("GET", gateway.url, idle=idle, retry=None, verify=verify)
     next(stream)
-    waited_from = time.monotonic()
+    waited_from = monotonic()
     try:
         next(stream)
     except StreamInactivityTimeoutError:
-        consumer = time.monotonic() - waited_from - idle
-    while [t for t in threading.enumerate() if t not in before and t.name.startswith("streamguard-reader")]:
+        consumer = monotonic() - waited_from - idle
+    while _readers(before):
         time.sleep(0.0002)
-    gone = time.monotonic() - waited_from - idle
-    left = gateway.wait_left(number).at - waited_from - idle
-    return consumer, gone, left
+    gone = monotonic() - waited_from - idle
+    return consumer, gone, gateway.wait_left(number).at - waited_from - idle
 
 
-def cut_table(rounds: int) -> None:
-    """Print the medians for every framing, plain and TLS."""
-    print(f"ms after the expiry, median of {rounds} (worst): consumer has control, thread gone, server saw the close")
-    for tls in (False, True):
-        for framing in FRAMINGS:
-            length = 1_000_000 if framing == "length" else None
-            with Gateway("chat hello\nstall", tls=tls, framing=framing, length=length) as gateway:
-                rows = [cut_once(gateway, number, 0.1) for number in range(1, rounds + 1)]
-            cells = [f"{statistics.median(c) * 1e3:7.2f} ({max(c) * 1e3:6.2f})" for c in zip(*rows, strict=True)]
-            print(f"  {'https' if tls else 'http':<6}{framing:<8}{'  '.join(cells)}")
+def _readers(before: set[threading.Thread] | None = None) -> int:
+    """Return how many reader threads of ours run that did not run *before*."""
+    others = before or set()
+    return sum(t not in others and t.name.startswith("streamguard-reader") for t in threading.enumerate())
 
 
-def _silent_server(ready: Connection) -> None:
-    """Accept, answer with headers and one event, and say nothing more."""
-    resource.setrlimit(resource.RLIMIT_NOFILE, (resource.getrlimit(resource.RLIMIT_NOFILE)[1],) * 2)
-    listener = socket.create_server(("127.0.0.1", 0), backlog=4096)
-    ready.send(listener.getsockname()[1])
-    poll, open_ones = select.poll(), {}
-    poll.register(listener, select.POLLIN)
-    head = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
-    event = b'data: {"choices": [{"index": 0, "delta": {"content": "x"}}]}\n\n'
-    while True:
-        for descriptor, _ in poll.poll():
-            if descriptor == listener.fileno():
-                connection, _ = listener.accept()
-                open_ones[connection.fileno()] = connection
-                poll.register(connection, select.POLLIN)
-            elif request := open_ones[descriptor].recv(65536):
-                if request.endswith(b"\r\n\r\n"):
-                    open_ones[descriptor].sendall(head + b"%x\r\n%s\r\n" % (len(event), event))
-            else:
-                poll.unregister(descriptor)
-                open_ones.pop(descriptor).close()
+def gather(server: SilentServer, crowds: tuple[tuple[str, int, float], ...], limit: float) -> dict[str, Any]:
+    """Let crowds of streams expire, one crowd after the other, in this one process."""
+    raise_descriptor_limit()
+    results = []
+    _Crowd(server, 20, 0.0, 0.2).run()  # so that the first is no worse off than the second
+    before = _held()
+    for label, count, spread_over in crowds:
+        rounds = [_Crowd(server, count, spread_over, limit).run() for _ in range(_SINGLES if count == 1 else 1)]
+        results.append({"label": label, "count": count, **_joined(rounds)})
+    after = _held()
+    return {"crowds": results, "left": {name: after[name] - before[name] for name in before}}
 
 
-def crowd(url: str, count: int, spread: float) -> tuple[list[float], float]:
-    """Let *count* streams wait and expire over *spread* seconds; return overshoots, and KiB of memory per stream."""
-    before = _resident()
-    overshoots: list[float] = []
-    ready, go = threading.Barrier(count + 1), threading.Event()
+def _joined(rounds: list[dict[str, Any]]) -> dict[str, Any]:
+    return {
+        "overshoot": sorted(late for one in rounds for late in one["overshoot"]),
+        "closed": sorted(late for one in rounds for late in one["closed"]),
+        "gone": max(one["gone"] for one in rounds),
+        "resident_kib": rounds[-1]["resident_kib"],
+    }
 
-    def wait(limit: float) -> None:
-        stream = guarded_stream("GET", url, idle=limit, retry=None)
+
+def _held() -> dict[str, int]:
+    gc.collect()
+    return {"threads": threading.active_count(), "descriptors": len(os.listdir("/proc/self/fd"))}
+
+
+class _Crowd:
+    """*count* streams that wait at once; their limits end over *spread_over* seconds."""
+
+    def __init__(self, server: SilentServer, count: int, spread_over: float, limit: float) -> None:
+        self._server = server
+        self._limits = [limit + spread_over * number / count for number in range(count)]
+        self._ready, self._go = threading.Barrier(count + 1), threading.Event()
+        self._due: dict[int, float] = {}
+        self._late: list[float] = []
+
+    def run(self) -> dict[str, Any]:
+        """Return how late each was, how late the server saw each close, and when the last thread was gone."""
+        threads = [threading.Thread(target=self._wait, args=item) for item in enumerate(self._limits)]
+        for thread in threads:
+            thread.start()
+        self._ready.wait()
+        self._go.set()
+        for thread in threads:
+            thread.join()
+        while _readers():
+            time.sleep(0.001)
+        gone = monotonic() - max(self._due.values())
+        time.sleep(0.2)  # for the last close to be seen
+        left = self._server.left()
+        closed = [left[number] - due for number, due in self._due.items() if number in left]
+        gc.collect()
+        return {"overshoot": self._late, "closed": closed, "gone": gone, "resident_kib": resident_kib()}
+
+    def _wait(self, number: int, limit: float) -> None:
+        stream = guarded_stream("GET", f"{self._server.url}/{number}", idle=limit, retry=None)
         next(stream)
-        ready.wait()
-        go.wait()
-        begun = time.monotonic()
+        self._ready.wait()
+        self._go.wait()
+        self._due[number] = monotonic() + limit
         try:
             next(stream)
         except StreamInactivityTimeoutError:
-            overshoots.append(time.monotonic() - begun - limit)
-
-    threads = [threading.Thread(target=wait, args=(3 + spread * n / count,)) for n in range(count)]
-    for thread in threads:
-        thread.start()
-    ready.wait()
-    memory = (_resident() - before) / count
-    go.set()
-    for thread in threads:
-        thread.join()
-    return sorted(overshoots), memory
+            self._late.append(monotonic() - self._due[number])
 
 
-def _resident() -> float:
-    """Return the resident memory of this process in KiB."""
-    return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize() / 1024
+def tables(result: Mapping[str, Any]) -> list[Table]:
+    """Return the table of single cuts, and the one of the crowds."""
+    cuts = tuple(
+        (f"{'https' if cut['tls'] else 'http'}, {cut['framing']}", *map(_worst, zip(*cut["late"], strict=True)))
+        for cut in result["cuts"]
+    )
+    crowds = tuple(
+        (crowd["label"], *(_late(crowd[seen]) for seen in ("overshoot", "closed")), milliseconds(crowd["gone"]))
+        for crowd in result["crowds"]
+    )
+    heads = ("", "consumer has its error", "server saw the close", "last thread gone")
+    return [
+        Table("single streams: ms after the expiry, median (worst)", ("", *SIGHTS), cuts),
+        Table("many streams waiting: ms after the expiry, p50 / p99 / worst", heads, crowds),
+    ]
 
 
-def main() -> None:
-    """Measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=20)
-    options = parser.parse_args()
-    resource.setrlimit(resource.RLIMIT_NOFILE, (resource.getrlimit(resource.RLIMIT_NOFILE)[1],) * 2)
-    cut_table(options.rounds)
-    here, there = multiprocessing.Pipe()
-    server = multiprocessing.get_context("spawn").Process(target=_silent_server, args=(there,), daemon=True)
-    server.start()
-    url = f"http://127.0.0.1:{here.recv()}/"
-    print("overshoot in ms")
-    for label, count, spread in (
-        ("1", 1, 0.0),
-        ("1000 over 8 s", 1000, 8.0),
-        ("200 at once", 200, 0.0),
-        ("1000 at once", 1000, 0.0),
-    ):
-        late, memory = crowd(url, count, spread)
-        row = "".join(f"  p{share:g} {percentile(late, share / 100) * 1e3:8.2f}" for share in (50, 99, 100))
-        print(f"  {label:<14}{row}   {memory:6.0f} KiB per stream, its consumer's thread included")
-    server.terminate()
+def _worst(seconds: tuple[float, ...]) -> str:
+    found = spread(seconds)
+    return f"{milliseconds(found['median'])} ({milliseconds(found['high'])})"
 
 
-if __name__ == "__main__":
-    main()
+def _late(seconds: list[float]) -> str:
+    return " / ".join(milliseconds(percentile(seconds, share)) for share in (0.5, 0.99, 1.0)) if seconds else "none"

@@ -1,81 +1,168 @@
-"""Added latency per event: guarded_stream against the same read and parse with no thread, side by side.
+"""Added latency per event: guarded_stream against the same read and parse with no thread, and against its peers.
 
-Each event carries the monotonic time at which the server, in its own process on the same machine, sent it. Both contenders
-read at the same time from their own connections, so that the machine treats them alike.
+Each event carries the monotonic time at which the server, in its own process on the same machine, sent it. The contenders
+of one group read at the same time from their own connections, so that the machine treats them alike; with a thread that
+burns CPU beside each, they read one after another, since two such processes would leave the server no core.
 """
 
-import argparse
-import multiprocessing
-import time
-from collections.abc import Callable, Iterator
-from multiprocessing.connection import Connection
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+import requests
+import sseclient
+
 from streamguard import guarded_stream
+from streamguard.core.clock import monotonic
 from streamguard.http import read_blocks
 from streamguard.sse import ChatDecoder, EventClient
 
-from .cost import plain_session
-from .server import running_server
+from .arena import Contender, Failed, compete
+from .numbers import percentile
+from .packages import imported
+from .readers import READERS, plain_session
+from .server import Load, running_server
+from .table import Table, milliseconds
+
+__all__ = ["GUARDED", "REFERENCE", "added", "measure", "tables"]
+
+REFERENCE = "no thread"
+GUARDED = "guarded_stream"
+RATES = (100, 1000)
+_SHARES = (0.5, 0.9, 0.99)
 
 
-def _bare(url: str) -> Iterator[dict[str, Any]]:
+def bare(url: str) -> Iterator[str]:
+    """What our reader does, in the calling thread."""
     client, decoder = EventClient(), ChatDecoder()
     with plain_session() as session, session.get(url, stream=True) as response:
         for block in read_blocks(response):
             for event in client.feed(block):
                 chunk = decoder.decode(event)
                 if chunk is not None:
-                    yield chunk
+                    yield chunk.text
 
 
-def _guarded(url: str) -> Iterator[dict[str, Any]]:
+def guarded(url: str) -> Iterator[str]:
+    """streamguard with its default limits."""
     with guarded_stream("GET", url) as stream:
-        yield from stream
+        for chunk in stream:
+            yield chunk.text
 
 
-CONTENDERS: dict[str, Callable[[str], Iterator[dict[str, Any]]]] = {"no thread": _bare, "guarded_stream": _guarded}
+def unguarded(url: str) -> Iterator[str]:
+    """requests and sseclient-py as their manuals show them."""
+    decoder = ChatDecoder()
+    with requests.get(url, stream=True) as response:
+        for event in sseclient.SSEClient(response).events():  # type: ignore[arg-type]
+            chunk = decoder.decode(event)
+            if chunk is not None:
+                yield chunk.text
 
 
-def _collect(name: str, url: str, result: Connection) -> None:
-    delays = [time.monotonic() - chunk["sent"] for chunk in CONTENDERS[name](url) if "sent" in chunk]
-    result.send(delays)
+def openai_python(url: str) -> Iterator[str]:
+    """openai-python, with its models."""
+    client = imported("openai").OpenAI(base_url=url, api_key="x", max_retries=0)
+    for chunk in client.chat.completions.create(model="bench", messages=[], stream=True):
+        yield chunk.choices[0].delta.content or ""
 
 
-def measure(url: str) -> dict[str, list[float]]:
-    """Return the delays in seconds of each contender, each in a process of its own."""
-    context = multiprocessing.get_context("spawn")
-    running = []
-    for name in CONTENDERS:
-        here, there = context.Pipe()
-        process = context.Process(target=_collect, args=(name, url, there))
-        process.start()
-        running.append((name, here, process))
-    delays = {}
-    for name, here, process in running:
-        delays[name] = sorted(here.recv())
-        process.join()
+def _delays_of(texts: Callable[[str], Iterator[str]], url: str, busy: bool) -> list[float]:
+    """Return how many seconds after it was sent each event was here."""
+    done = threading.Event()
+    if busy:
+        threading.Thread(target=_burn, args=(done,), daemon=True).start()
+    delays = [monotonic() - float(text) for text in texts(url) if text]
+    done.set()
     return delays
 
 
-def percentile(ordered: list[float], share: float) -> float:
-    """Return the value below which *share* of the *ordered* values lie."""
-    return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
+def _burn(done: threading.Event) -> None:
+    while not done.is_set():
+        sum(range(1000))
 
 
-def main() -> None:
-    """Measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seconds", type=float, default=5.0)
-    options = parser.parse_args()
-    for rate in (100, 1000):
-        with running_server(int(rate * options.seconds), rate) as url:
-            delays = measure(f"{url}/chunked")
-        print(f"latency in µs at {rate} events a second, {len(delays['no thread'])} events")
-        for name, values in delays.items():
-            row = "".join(f"  p{share:g} {percentile(values, share / 100) * 1e6:7.0f}" for share in (50, 90, 99))
-            print(f"  {name:<16}{row}")
+def time_bare(url: str, busy: bool) -> list[float]:
+    """Time the bare read."""
+    return _delays_of(bare, url, busy)
 
 
-if __name__ == "__main__":
-    main()
+def time_guarded(url: str, busy: bool) -> list[float]:
+    """Time guarded_stream."""
+    return _delays_of(guarded, url, busy)
+
+
+def time_unguarded(url: str, busy: bool) -> list[float]:
+    """Time requests with sseclient-py."""
+    return _delays_of(unguarded, url, busy)
+
+
+def time_openai(url: str, busy: bool) -> list[float]:
+    """Time openai-python."""
+    return _delays_of(openai_python, url, busy)
+
+
+_TIMED: Mapping[str, Callable[[str, bool], list[float]]] = {
+    REFERENCE: time_bare,
+    GUARDED: time_guarded,
+    "requests + sseclient-py": time_unguarded,
+    "openai-python": time_openai,
+}
+_GROUPS = ((REFERENCE, GUARDED), ("requests + sseclient-py",), ("openai-python",))
+
+
+def measure(*, quick: bool) -> dict[str, Any]:
+    """Return the delays of each contender in seconds, for each rate, without and with a busy thread beside it."""
+    seconds = 1.0 if quick else 5.0
+    groups = _GROUPS[:1] if quick else [group for group in _GROUPS if READERS[group[0]].installed]
+    timed = {name: _TIMED[name] for group in groups for name in group}
+    cases = []
+    with compete(timed) as contenders:
+        for rate in RATES:
+            count = int(rate * seconds)
+            with running_server(Load(rate=rate)) as url:
+                target = f"{url}/chunked/{count}"
+                together = [[contenders[name] for name in group] for group in groups]
+                cases.append({"rate": rate, "busy": False, "delays": _delays(together, target, busy=False)})
+                alone = [[contenders[name]] for name in _GROUPS[0]]
+                cases.append({"rate": rate, "busy": True, "delays": _delays(alone, target, busy=True)})
+    return {"seconds": seconds, "cases": cases}
+
+
+def _delays(groups: list[list[Contender]], url: str, *, busy: bool) -> dict[str, list[float]]:
+    """Run the groups one after another, the contenders of a group side by side."""
+    for group in groups:
+        for contender in group:
+            contender.run(url.rpartition("/")[0] + "/10", False)  # it imports, and connects for the first time
+    delays: dict[str, list[float]] = {}
+    for group in groups:
+        with ThreadPoolExecutor(len(group)) as pool:
+            running = {one.name: pool.submit(one.run, url, busy) for one in group}
+        for name, future in running.items():
+            delays[name] = sorted(future.result().result)
+            if not delays[name]:
+                raise Failed(f"{name} saw no event")
+    return delays
+
+
+def added(case: Mapping[str, Any], share: float) -> float:
+    """Return how many seconds guarded_stream adds to the bare read at that percentile (0 to 1)."""
+    delays = case["delays"]
+    return percentile(delays[GUARDED], share) - percentile(delays[REFERENCE], share)
+
+
+def tables(result: Mapping[str, Any]) -> list[Table]:
+    """Return a table of percentiles for each rate and neighbour."""
+    return [_table(case) for case in result["cases"]]
+
+
+def _table(case: Mapping[str, Any]) -> Table:
+    beside = ", a thread that burns CPU beside it" if case["busy"] else ""
+    rows = [
+        (name, *(milliseconds(percentile(values, share)) for share in _SHARES))
+        for name, values in case["delays"].items()
+    ]
+    rows.append(("added by guarded_stream", *(milliseconds(added(case, share)) for share in _SHARES)))
+    title = f"{case['rate']} events per second{beside}: ms from the server's write to the consumer"
+    return Table(title, ("", "p50", "p90", "p99"), tuple(rows))

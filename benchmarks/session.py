@@ -1,25 +1,28 @@
 """CPU per call on a warm connection: `Session.get(timeout=5)` against `requests.Session.get(timeout=5)`, side by side.
 
-The server runs in a process of its own. CPU time of this whole process is counted, all threads; the contenders take turns,
-so that a machine that slows down slows all of them. "a pool's thread" is requests' call handed to a waiting thread of
+The server runs in a process of its own. "a pool's thread" is requests' call handed to a waiting thread of
 `concurrent.futures`: what a bound that also covers name resolution and the wait for a pool has to cost at the least.
 """
 
-import argparse
-import multiprocessing
 import socket
-import statistics
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from multiprocessing.connection import Connection
+from typing import Any
 
 import requests
 
 from streamguard import Session
 
+from .arena import SPAWN, take_turns
+from .numbers import ratio, spread
+from .table import Table, times
+
+__all__ = ["REFERENCE", "measure", "tables"]
+
+REFERENCE = "requests.Session"
 _BODY = b'{"allowed": true, "pad": "%s"}' % (b"x" * 200)
 _RESPONSE = (
     b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nDate: Thu, 01 Jan 1970 00:00:00 GMT\r\n"
@@ -47,13 +50,13 @@ def _serve(ready: Connection) -> None:
 @contextmanager
 def keep_alive_server() -> Iterator[str]:
     """Run a server of small JSON answers in a process of its own; give its URL."""
-    here, there = multiprocessing.Pipe()
-    process = multiprocessing.get_context("spawn").Process(target=_serve, args=(there,), daemon=True)
+    here, there = SPAWN.Pipe()
+    process = SPAWN.Process(target=_serve, args=(there,), daemon=True)
     process.start()
     try:
         yield f"http://127.0.0.1:{here.recv()}/"
     finally:
-        process.terminate()
+        process.kill()
         process.join()
 
 
@@ -63,40 +66,22 @@ def contenders(url: str, stack: ExitStack) -> dict[str, Callable[[], object]]:
     plain.trust_env = ours.trust_env = False
     pool = stack.enter_context(ThreadPoolExecutor(1))
     return {
-        "requests.Session": lambda: plain.get(url, timeout=5),
+        REFERENCE: lambda: plain.get(url, timeout=5),
         "a pool's thread": lambda: pool.submit(plain.get, url, timeout=5).result(5),
         "Session, no total": lambda: ours.get(url, timeout=(5, 5)),
         "Session": lambda: ours.get(url, timeout=5),
     }
 
 
-def measure(calls: dict[str, Callable[[], object]], count: int, rounds: int) -> dict[str, list[float]]:
+def measure(*, quick: bool) -> dict[str, Any]:
     """Return CPU microseconds per call of each contender, round by round."""
-    cost: dict[str, list[float]] = {name: [] for name in calls}
-    for _ in range(rounds):
-        for name, call in calls.items():
-            call()
-            begun = time.process_time()
-            for _ in range(count):
-                call()
-            cost[name].append((time.process_time() - begun) / count * 1e6)
-    return cost
-
-
-def main() -> None:
-    """Measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--count", type=int, default=1000)
-    parser.add_argument("--rounds", type=int, default=9)
-    options = parser.parse_args()
+    count, rounds = (200, 3) if quick else (1000, 9)
     with keep_alive_server() as url, ExitStack() as stack:
-        cost = measure(contenders(url, stack), options.count, options.rounds)
-    reference = statistics.median(cost["requests.Session"])
-    print(f"CPU µs per GET on a warm connection, {options.rounds} rounds of {options.count}")
-    for name, values in cost.items():
-        median = statistics.median(values)
-        print(f"  {name:<20} {median:6.0f}  ({min(values):.0f} to {max(values):.0f})  {median / reference:5.2f} x requests")
+        return {"count": count, "rounds": rounds, "cpu": take_turns(contenders(url, stack), count, rounds)}
 
 
-if __name__ == "__main__":
-    main()
+def tables(result: Mapping[str, Any]) -> list[Table]:
+    """Return the one table."""
+    cpu = result["cpu"]
+    rows = [(name, times(ratio(costs, cpu[REFERENCE])), f"{spread(costs)['median']:.0f}") for name, costs in cpu.items()]
+    return [Table("one GET on a warm connection", ("", "× requests", "CPU, µs"), tuple(rows))]

@@ -9,7 +9,7 @@ from IPython.display import display
 
 from .core import monotonic
 from .errors import StreamguardError
-from .sse.events import Event
+from .sse import Event, text_of
 from .stream import HEARTBEAT, GuardedStream, StreamReport
 
 __all__ = ["show"]
@@ -126,8 +126,8 @@ class _Rate:
 def _text_of(chunk: Any) -> str:
     if isinstance(chunk, Event):
         return f"{chunk.data}\n"
-    text = getattr(chunk, "text", None)
-    return text if isinstance(text, str) else str(chunk)
+    text = text_of(chunk)
+    return str(chunk) if text is None else text
 
 
 def _counted(chunks: int) -> str:

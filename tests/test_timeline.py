@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamguard import Chain, StepContext, StreamguardError, before_first_chunk, guarded_stream
+from streamguard.dispatch import DispatchOutcome, ExecutionStatus, ResponseStatus, TurnOutcome, TurnStatus
 from streamguard.testing import Gateway
 from streamguard.timeline import Lane, Span, draw
 
@@ -92,4 +93,38 @@ def test_a_run() -> None:
     html: str = chain.run()._repr_html_()  # type: ignore[operator]
     assert [kind for kind, _ in bars_of(html)] == ["timeout", "ok"]
     assert "completed_with_fallback" in html
+    assert EVIL not in html
+
+
+def turn(member: str, status: ResponseStatus, duration: float) -> TurnOutcome:
+    return TurnOutcome(
+        member=member,
+        turn_id="t",
+        status=status,
+        reason="r",
+        turn_status=TurnStatus.FAILED,
+        turn_reason="r",
+        queue_status=ExecutionStatus.SUCCEEDED,
+        signal="s",
+        duration=duration,
+    )
+
+
+@pytest.mark.parametrize(("mode", "second_starts"), [("serial", 2.0), ("parallel", 0.0)])
+def test_a_dispatch(mode: str, second_starts: float) -> None:
+    """A row for each turn: end to end if they ran one after another, from the left if they ran side by side."""
+    outcome = DispatchOutcome(
+        execution_id="e",
+        conversation="c",
+        mode=mode,
+        status=ExecutionStatus.FAILED,
+        reason="timeout",
+        turns=(turn(EVIL, ResponseStatus.COMPLETED, 2.0), turn("b", ResponseStatus.FAILED, 1.0)),
+        duration=3.0,
+    )
+    html: str = outcome._repr_html_()  # type: ignore[operator]
+    assert [kind for kind, _ in bars_of(html)] == ["completed", "failed"]
+    titles = [title.text for title in parse(html).iter(f"{SVG}title")]
+    assert titles == ["completed: 2.000 s, from 0.000 s", f"failed: 1.000 s, from {second_starts:.3f} s"]
+    assert "failed (timeout)" in html
     assert EVIL not in html

@@ -14,6 +14,7 @@ except ImportError as exc:
 
 from .. import __version__
 from .demo import demo
+from .dispatch import dispatch
 from .exits import Exit
 from .gateway import gateway, gateway_agent
 from .output import reader_has_left
@@ -55,7 +56,7 @@ def main() -> None:
     """Guard streaming HTTP calls: limits on silence that really cut a blocked stream."""
 
 
-for _command in (demo, gateway, gateway_agent, report, run, tail):
+for _command in (demo, dispatch, gateway, gateway_agent, report, run, tail):
     main.add_command(_command)
 
 

@@ -41,7 +41,7 @@ class DispatchStream:
     def __init__(self, execution: Execution, channel: Channel) -> None:
         self._execution = execution
         self._channel = channel
-        self._finalizer = weakref.finalize(self, execution.cancel_all, READER_LEFT)
+        self._finalizer = weakref.finalize(self, execution.batch.cancel, READER_LEFT)
         self._finalizer.atexit = False
 
     def __iter__(self) -> Iterator[MemberEvent]:
@@ -126,8 +126,10 @@ class Dispatcher:
         self._lock = threading.Lock()
         self._active: dict[str, Execution] = {}
         self._closed = False
-        self._finalizer = weakref.finalize(self, self.records.close)
-        self._finalizer.atexit = False
+        self._own = self.records is not records
+        if self._own:
+            self._finalizer = weakref.finalize(self, self.records.close)
+            self._finalizer.atexit = False
         self.restarted = [] if self.records.in_memory else self.ledger.reconcile()
 
     def dispatch(
@@ -207,13 +209,14 @@ class Dispatcher:
         return sum(execution.cancel_all(reason) for execution in self._running(conversation))
 
     def close(self) -> None:
-        """Stop what runs, wait for it up to 15 s, give up the lease and close the records. Idempotent."""
+        """Stop what runs, wait for it up to 15 s, and close the records, unless they were given as a store. Idempotent."""
         with self._lock:
             self._closed = True
         self.cancel_all(reason=DISPATCHER_CLOSED)
         for execution in self._running(None):
             execution.wait(_CLOSE_SECONDS)
-        self.ledger.close()
+        if self._own:
+            self.ledger.close()
 
     def run_recorded(
         self, record: "ExecutionRecord", members: Sequence[Member], limits: Limits, on_end: Callable[[], object]

@@ -67,7 +67,7 @@ class Execution:
         self.id = plan.record.id
         self.conversation = plan.record.conversation
         self.batch = CancelToken()
-        """The gate of the whole execution; stopping one member never touches it (R12)."""
+        """The gate of the whole execution; stopping one member never touches it (R12). Its cancel takes no lock."""
         self.ended = threading.Event()
         self.outcome: DispatchOutcome | None = None
         self.failure: BaseException | None = None
@@ -85,7 +85,8 @@ class Execution:
         self._tally = Tally()
         self._began = monotonic()
         self._thread: threading.Thread | None = None
-        self._forget = (lambda: None) if cancel is None else cancel.on_cancel(lambda: self.cancel_all(USER_CANCEL))
+        # Only this, which takes no lock, may run where the token is cancelled: in a signal handler, say, or a finalizer.
+        self._forget = bool if cancel is None else cancel.on_cancel(lambda: self.batch.cancel(USER_CANCEL))
 
     def start(self) -> None:
         """Start, and return at once."""

@@ -42,9 +42,9 @@ class TurnState:
 
     @property
     def to_leave(self) -> bool:
-        """Whether the member's thread is to end, once nobody listens any more."""
+        """Whether the member's thread is to end, now that nobody listens any more: not before it is told to, if stopped."""
         ending = self.cell.ending
-        return self.token.cancelled or ending is None or ending.stop is None
+        return self.token.cancelled or (ending is not None and ending.stop is None)
 
 
 class Reading:

@@ -100,6 +100,7 @@ class Turn:
         self._done: Event | None = None
         self._error_told = False
         self._hold: Hold
+        self._forget_batch: Callable[[], object] = bool
         self._silence = 0.0
 
     def run(self, begun: Callable[[str], str | None]) -> TurnOutcome:
@@ -112,8 +113,12 @@ class Turn:
             self.state.cell.fail("dispatch_error", f"{type(exc).__name__}: {exc}")
             _log.error("a turn failed inside the dispatch", extra={"error_type": type(exc).__name__})
         finally:
-            self._close_timer()
+            self._end_pull()
         return self._conclude()
+
+    def _leave(self) -> None:
+        """The whole execution is stopped. It takes no lock: this may run in a signal handler, or a finalizer."""
+        self.state.gate.cancel(str(self._batch.reason))
 
     def _begin(self, begun: Callable[[str], str | None]) -> None:
         plan, state = self.plan, self.state
@@ -126,9 +131,10 @@ class Turn:
             wind_down=state.gate.cancel,
         )
         self._supervisor.watch(state.timer)
-        stopped = begun(self._name) or (str(self._batch.reason) if self._batch.cancelled else None)
+        stopped = begun(self._name)
         if stopped is not None:
             self._stop(stopped)
+        self._forget_batch = self._batch.on_cancel(self._leave)
         self._services.ledger.begin_turn(self._record, self._losses)
 
     def _stop(self, reason: str) -> bool:
@@ -145,7 +151,7 @@ class Turn:
 
     def _pull(self) -> None:
         state = self.state
-        if state.cell.ending is not None:
+        if state.gate.cancelled:
             return
         reading = Reading(state, self.plan.member, self.plan.prompt, self._services.custody, self._resumable)
         self._pump = Pump(reading.read, state.gate, name=f"member-{self._name}", capacity=_CAPACITY)
@@ -182,9 +188,12 @@ class Turn:
         if self._inlet is not None:
             self._inlet.put(event)
 
-    def _close_timer(self) -> None:
+    def _end_pull(self) -> None:
         self.state.timer.close()
         self._supervisor.forget(self.state.timer)
+        self._forget_batch()
+        if self.state.gate.cancelled:
+            self._stop(str(self.state.gate.reason))  # nobody has, if it was the whole that was stopped
         self._silence = self.state.timer.longest_silence()
 
     def _resumable(self) -> str | None:

@@ -37,7 +37,7 @@ def _is_closed(sock: Any) -> bool:
     try:
         state = _tcp_state(sock)
         return _at_end(sock) if state is None else state != _TCP_ESTABLISHED
-    except OSError:
+    except (OSError, ValueError):  # ValueError: closed on this side, so that it has no descriptor
         return True
 
 

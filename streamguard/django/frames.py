@@ -22,7 +22,7 @@ from typing import Any
 
 from ..core import monotonic
 from ..errors import StreamguardError
-from ..sse.events import Event
+from ..sse import Event, text_of
 from ..stream import HEARTBEAT, GuardedStream
 from .failures import failure_of
 
@@ -39,10 +39,10 @@ def default_render(chunk: Any) -> Any:
     """Return a chat chunk's text as `{"text": ...}`, None if it has none; an event's data; anything else as it is."""
     if isinstance(chunk, Event):
         return chunk.data
-    text = getattr(chunk, "text", None)
-    if isinstance(text, str):
-        return {"text": text} if text else None
-    return chunk
+    text = text_of(chunk)
+    if text is None:
+        return chunk
+    return {"text": text} if text else None
 
 
 def data_frame(data: Any, *, event: str | None = None, id: str | None = None) -> bytes:

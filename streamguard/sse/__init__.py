@@ -3,7 +3,7 @@
 from .anthropic import AnthropicAssembler, AnthropicChunk, AnthropicDecoder
 from .chat import ChatDecoder
 from .chunk import Chunk
-from .content import has_content
+from .content import has_content, text_of
 from .events import Event, EventClient
 from .frame_decoder import FrameDecoder
 from .framing import Framer
@@ -32,4 +32,5 @@ __all__ = [
     "ResponsesDecoder",
     "ToolCall",
     "has_content",
+    "text_of",
 ]

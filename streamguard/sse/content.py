@@ -8,7 +8,7 @@ from .events import Event
 from .objects import api_of, frame_of
 from .responses import ResponseChunk
 
-__all__ = ["has_content"]
+__all__ = ["has_content", "text_of"]
 
 _EMPTY_DATA: Final = ("", "{}", '{"type":"ping"}', '{"type": "ping"}')
 _TYPED: Final = {"responses": ResponseChunk, "anthropic": AnthropicChunk}
@@ -27,6 +27,18 @@ def has_content(chunk: object) -> bool:
         return chat_has_content(chunk)
     frame = frame_of(chunk)
     return bool(chunk) if frame is None else _frame_has_content(frame)
+
+
+def text_of(chunk: object) -> str | None:
+    """Return the text that *chunk* adds to a model's answer, `""` if none; None for what is no chunk of a known API.
+
+    It takes the objects of an SDK as well as our own chunks.
+    """
+    frame = frame_of(chunk)
+    api = None if frame is None else api_of(frame)
+    if frame is None or api is None:
+        return None
+    return Chunk(frame).text if api == "chat" else _TYPED[api](frame).text
 
 
 def _frame_has_content(frame: dict[str, Any]) -> bool:

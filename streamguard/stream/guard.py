@@ -125,29 +125,29 @@ class _Given:
 
     def read(self, feed: Feed) -> None:
         """Open the source and read it to its end, in the reader thread."""
-        guard, stack = SocketGuard(feed.token), contextlib.ExitStack()
-        hold = Hold(guard, feed.token, stack, self.interrupt, self.abandon)
-        current_guard.set(guard)  # for what connects through `streamguard.Adapter`
+        sockets, stack = SocketGuard(feed.token), contextlib.ExitStack()
+        hold = Hold(sockets, feed.token, stack, self.interrupt, self.abandon)
+        current_guard.set(sockets)  # for what connects through `streamguard.Adapter`
         current_token.set(feed.token)
         try:
             with stack:
                 reading = open_source(self.source, hold)
-                guard.check()
-                self._read(reading, feed, guard)
+                sockets.check()
+                self._read(reading, feed, sockets)
         finally:
-            guard.release()
+            sockets.release()
 
-    def _read(self, reading: Reading, feed: Feed, guard: SocketGuard) -> None:
+    def _read(self, reading: Reading, feed: Feed, sockets: SocketGuard) -> None:
         if reading.blocks is None and reading.response is not None:
-            read_response(reading.response, feed, guard, event_stream=self.decode != "bytes")
+            read_response(reading.response, feed, sockets, event_stream=self.decode != "bytes")
             return
         whole = self.decode is None or (reading.objects and callable(self.decode))
         decoder = ObjectDecoder(may_be_empty=reading.may_be_empty) if whole else None
         feed.put(Opened(reading.response, monotonic(), decoder=decoder))
         for block in reading.blocks or ():
-            guard.check()
+            sockets.check()
             self._put(feed, block, whole)
-        guard.check()
+        sockets.check()
 
     def _put(self, feed: Feed, block: Any, whole: bool) -> None:
         if not whole and not isinstance(block, bytes):

@@ -1,6 +1,5 @@
 """What is this? Asked of foreign objects, by their classes' names and their shape: no library is imported for it."""
 
-import contextlib
 import io
 from typing import Any
 
@@ -76,16 +75,15 @@ def is_of(source: Any, packages: tuple[str, ...], name: str | None = None) -> bo
 
 
 def below(thing: Any, *path: str) -> Any:
-    """Return what lies under *path*, through attributes and dict keys, or None."""
+    """Return what lies under *path*, through attributes and dict keys, or None. A property that raises has nothing."""
     for name in path:
-        thing = thing.get(name) if isinstance(thing, dict) else getattr(thing, name, None)
+        try:
+            thing = thing.get(name) if isinstance(thing, dict) else getattr(thing, name, None)
+        except Exception:
+            return None
     return thing
 
 
 def url_of(source: Any) -> str:
     """Return the URL that *source* came from, or `""`."""
-    source = httpx_response(source) or source
-    with contextlib.suppress(RuntimeError):  # a response of httpx that was made by hand
-        if hasattr(source, "url"):
-            return str(source.url or "")
-    return ""
+    return str(below(httpx_response(source) or source, "url") or "")

@@ -22,6 +22,7 @@ _FINISH_REASONS = frozenset(
     {
         *("stop", "length", "tool_calls", "function_call", "content_filter", "error"),
         *("end_turn", "max_tokens", "stop_sequence", "tool_use", "pause_turn", "refusal", "eos", "eos_token", "safety"),
+        *("model_context_window_exceeded", "completed", "incomplete", "max_output_tokens"),
     }
 )
 """The finish reasons in use: any other word may be any text of the server's."""

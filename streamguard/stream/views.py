@@ -7,6 +7,8 @@ from typing import Any
 import requests
 from requests.structures import CaseInsensitiveDict
 
+from .recognise import url_of
+
 __all__ = ["view_of_http_client", "view_of_httpx", "view_of_urllib3"]
 
 
@@ -28,8 +30,7 @@ def view_of_http_client(response: http.client.HTTPResponse) -> requests.Response
 
 def view_of_httpx(response: Any, *, body: bool) -> requests.Response:
     """Return a requests.Response around one of httpx or httpx2; without *body* for its headers only."""
-    url = "" if getattr(response, "_request", None) is None else str(response.url)
-    view = _view(response.status_code, response.reason_phrase, response.headers, url)
+    view = _view(response.status_code, response.reason_phrase, response.headers, url_of(response))
     if body:
         view.raw = _Blocks(response.iter_bytes())
     return view

@@ -1,5 +1,7 @@
 """The outcome table: what response, turn, queue and routing signal say about one end (R15 to R20, R23, R27)."""
 
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -28,6 +30,8 @@ from streamguard.dispatch.outcome import (
     turn_verdict,
 )
 from streamguard.dispatch.rows import TurnRecord
+
+MANUAL = Path(__file__).parent.parent.parent / "docs" / "outcomes.md"
 
 DONE = TurnEnd(done=True)
 NOTHING = TurnEnd()
@@ -67,6 +71,21 @@ def test_the_outcome_table(
     assert (outcome.status, outcome.reason) == (response, reason)
     assert (outcome.turn_status, outcome.turn_reason) == (turn, terminal)
     assert (outcome.queue_status, outcome.signal) == (queue, signal)
+
+
+def test_the_manual_has_this_table() -> None:
+    """docs/outcomes.md has each row as it is here; where the reason is the status itself, it says it once."""
+    rows = [line.split("|")[2:6] for line in MANUAL.read_text(encoding="utf-8").splitlines() if line.count("|") == 6]
+    told = [tuple(tuple(re.findall(r"`(\w+)`", cell)) for cell in row) for row in rows[2:]]
+    assert told == [
+        (
+            (response,) if response == reason else (response, reason),
+            (turn,) if turn == terminal else (turn, terminal),
+            (queue,),
+            (signal,),
+        )
+        for _, response, reason, turn, terminal, queue, signal in TABLE
+    ]
 
 
 def test_a_refused_commit_comes_before_everything() -> None:

@@ -63,11 +63,24 @@ def test_a_ping_is_no_event() -> None:
     assert read(PING + data_frame("x"))[0].data == "x"
 
 
+class SDKChunk:
+    """A chunk as the openai SDK hands it over: an object that can tell what it was made of."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    def model_dump(self, **_: Any) -> dict[str, Any]:
+        return {"choices": [{"index": 0, "delta": {"content": self._text}}]}
+
+
 @pytest.mark.parametrize(
     ("chunk", "rendered"),
     [
         (Chunk(choices=[{"index": 0, "delta": {"content": "Hi"}}]), {"text": "Hi"}),
         (Chunk(choices=[{"index": 0, "delta": {"role": "assistant"}}]), None),
+        (SDKChunk("Hi"), {"text": "Hi"}),
+        (SDKChunk(""), None),
+        ({"type": "content_block_delta", "delta": {"type": "text_delta", "text": "Hi"}}, {"text": "Hi"}),
         (Event(data="x", event="delta"), "x"),
         ({"any": "thing"}, {"any": "thing"}),
         ("text", "text"),

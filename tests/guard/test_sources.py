@@ -203,6 +203,14 @@ class TestRefusals:
         with pytest.raises(UsageError, match="http2=False"):
             guard(response)
 
+    def test_what_is_guarded_already(self) -> None:
+        """A property that raises, as its `.response` does before the start, is no reason for another error."""
+        tap = Tap()
+        stream = guard(tap, interrupt=tap.turn_off)
+        with pytest.raises(UsageError, match="GuardedStream"):
+            guard(stream)
+        stream.close()
+
     def test_retry_needs_a_function(self) -> None:
         """What is open cannot be opened again; None and 0 are no retry."""
         tap = Tap()

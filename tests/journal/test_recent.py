@@ -65,6 +65,20 @@ def test_each_attempt_has_its_own_phases_and_what_ended_it() -> None:
     assert [m.attempt for m in entry.moments] == [1] * 7 + [2] * 5
 
 
+def test_the_longest_time_without_a_byte_is_not_the_longest_gap() -> None:
+    """Heartbeats shorten the one and not the other; it counts from the headers on, and per attempt."""
+    beats = "chat a\nwait 0.15\ncomment x\nwait 0.15\ncomment x\nwait 0.15\nchat b\nstall"
+    numbers = the(stream(beats, idle=0.6, name="chat")).numbers
+    assert numbers["max_gap"] >= 0.45
+    assert 0.15 <= numbers["max_byte_gap"] < numbers["max_gap"]
+    silent = the(stream("headers\nwait 0.2\nchat a\nreset", first=5)).numbers
+    assert silent["max_byte_gap"] >= 0.2
+    policy = before_first_chunk(1, wait=lambda state: 0.5)
+    again = the(stream("headers\ncomment x\nstall", "chat a\nreset", first=0.1, retry=policy)).numbers
+    assert again["attempts"] == 2
+    assert again["max_byte_gap"] < 0.5
+
+
 def test_what_went_well_or_was_left_is_no_failure() -> None:
     """Neither a complete stream, nor one that the caller left early, nor a run with a fallback."""
     assert found(good_stream()) is None

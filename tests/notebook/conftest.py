@@ -9,7 +9,7 @@ from .kernels import Kernel
 
 
 @pytest.fixture(scope="session")
-def _jupyter_folders(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def jupyter_folders(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """Keep Jupyter out of the developer's own folders."""
     folder = tmp_path_factory.mktemp("jupyter")
     with pytest.MonkeyPatch.context() as patch:
@@ -20,7 +20,7 @@ def _jupyter_folders(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]
 
 
 @pytest.fixture(scope="module")
-def kernel(_jupyter_folders: Path) -> Iterator[Kernel]:
+def kernel(jupyter_folders: Path) -> Iterator[Kernel]:
     """Start a kernel."""
     started = Kernel()
     yield started

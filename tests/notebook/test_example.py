@@ -27,7 +27,7 @@ def pictures(cell: Any) -> list[str]:
 
 
 @pytest.mark.timeout(120)
-def test_it_runs(_jupyter_folders: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_runs(jupyter_folders: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every cell runs in a fresh kernel, and shows as much as the copy that is kept."""
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     ran = read()

@@ -63,6 +63,10 @@ class FaultyGateway(Gateway):
     def _plan_for(self, request: Request, number: int) -> Plan:
         return _plan(*request.target.strip("/").split("/"))
 
+    def forget(self) -> None:
+        """Drop the notes of the requests so far: they are no leak of a client's."""
+        self._journal.requests.clear()
+
 
 @functools.cache
 def _plan(fault: str, count: str, framing: str, encoding: str) -> Plan:
