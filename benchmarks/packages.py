@@ -14,7 +14,10 @@ _BASE = ("streamguard", "requests", "urllib3", "sseclient-py", "httpx", "httpx2"
 def imported(module: str) -> Any:
     """Import a peer where it is used: none of them is needed to measure the others."""
     os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")  # else its import asks the internet for prices
-    return importlib.import_module(module)
+    found = importlib.import_module(module)
+    if module == "litellm":
+        found.__dict__["suppress_debug_info"] = True  # it prints advice for each error
+    return found
 
 
 def versions() -> dict[str, str]:

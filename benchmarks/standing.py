@@ -70,7 +70,7 @@ HOLDERS: Mapping[str, Callable[[SilentServer, int, ExitStack], None]] = {
 
 def measure(*, quick: bool) -> dict[str, Any]:
     """Return what waiting streams hold and use, what short ones cost, and what a thread does."""
-    count, seconds = (200, 1.0) if quick else (1000, 5.0)
+    count, seconds = (200, 1.0) if quick else (1000, 3.0)
     held = [
         {"holder": holder, "tls": tls, **found} for tls in (False, True) for holder, found in _held(tls, count, seconds)
     ]

@@ -192,8 +192,8 @@ class Turn:
         self.state.timer.close()
         self._supervisor.forget(self.state.timer)
         self._forget_batch()
-        if self.state.gate.cancelled:
-            self._stop(str(self.state.gate.reason))  # nobody has, if it was the whole that was stopped
+        if self.state.gate.cancelled and self.state.cell.ending is None:
+            self._stop(str(self.state.gate.reason))  # the whole was stopped, where no lock could be taken
         self._silence = self.state.timer.longest_silence()
 
     def _resumable(self) -> str | None:

@@ -6,7 +6,6 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -152,9 +151,9 @@ store.close()
 
 
 def test_several_processes_and_threads_write_at_once(shared_records: str, open_store: Store) -> None:
-    """Three processes create the tables and write 12 turns each, beside two threads of ours: nothing is lost."""
+    """Two processes create the tables and write 12 turns each, beside two threads of ours: nothing is lost."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    commands = [[sys.executable, "-c", WRITER, shared_records, name] for name in ("p1", "p2", "p3")]
+    commands = [[sys.executable, "-c", WRITER, shared_records, name] for name in ("p1", "p2")]
     writers = [subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True) for command in commands]
     store = open_store(shared_records, timeout=20)
 
@@ -168,8 +167,8 @@ def test_several_processes_and_threads_write_at_once(shared_records: str, open_s
     errors = [writer.communicate(timeout=60)[1] for writer in writers]
     for thread in threads:
         thread.join()
-    assert errors == ["", "", ""]
-    assert len(store.turns("e")) == 60
+    assert errors == ["", ""]
+    assert len(store.turns("e")) == 48
 
 
 def test_a_session_is_remembered_and_forgotten(records_url: str | None, open_store: Store) -> None:
@@ -338,11 +337,12 @@ def file(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def lost_on(file: Path) -> Iterator[Any]:
+def lost_on(file: Path, open_store: Store) -> Any:
     """Run a dispatch on *file*, doing something while it runs; return its outcome and how long it took."""
 
     def run(meanwhile: Any, url: str | None = None) -> Any:
-        with Dispatcher(RecordStore(url or f"sqlite:///{file}", timeout=0.2)) as dispatcher:
+        store = open_store(url or f"sqlite:///{file}", timeout=0.2)
+        with Dispatcher(store) as dispatcher:
             began = monotonic()
             with dispatcher.stream("c", [says("a", "x", "y", pause=0.2), says("b", "z")], "p") as stream:
                 next(stream)
@@ -371,11 +371,11 @@ def test_a_locked_store(lost_on: Any, file: Path) -> None:
         locker.close()
 
 
-def test_a_store_that_is_locked_for_a_while_loses_only_that(lost_on: Any, file: Path) -> None:
+def test_a_store_that_is_locked_for_a_while_loses_only_that(open_store: Store, file: Path) -> None:
     """Once the lock is gone, what ends is recorded, even where its beginning was lost."""
     locker = sqlite3.connect(file, isolation_level=None)
     try:
-        store = RecordStore(f"sqlite:///{file}", timeout=0.05)
+        store = open_store(f"sqlite:///{file}", timeout=0.05)
         with Dispatcher(store) as dispatcher:
             dispatcher.dispatch("c", [says("a", "x")], "p")
             locker.execute("BEGIN EXCLUSIVE")

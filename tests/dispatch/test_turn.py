@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from streamguard import abandoned_threads
+from streamguard import CancelToken, abandoned_threads
 from streamguard.core.cancel import current_token
 from streamguard.dispatch import CallableMember, Dispatcher, DispatchOutcome, Event, Kind, TurnContext
 from streamguard.dispatch.events import STARTUP_TIMEOUT
@@ -106,6 +106,31 @@ def test_completion_before_a_late_stop_stays_a_success(dispatcher: Dispatcher) -
         "succeeded",
         "completed",
     )
+
+
+def test_a_stop_that_came_too_late_makes_its_diagnosis_void(
+    dispatcher: Dispatcher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """T7: the timer fires in the instant in which the turn is settled: there is no trace of a timeout."""
+    refused = []
+    monkeypatch.setattr(dispatcher._services.slots, "stop", lambda *args, **meant: refused.append(args))
+    _, outcome = run(dispatcher, says("a", "x", pause=0.3), output_timeout=0.1)
+    assert [args[2] for args in refused] == ["timeout"]
+    assert (outcome["a"].status, outcome["a"].diagnosis, outcome["a"].message) == ("completed", None, "")
+
+
+def test_what_runs_in_a_finalizer_or_a_signal_handler_takes_no_lock(dispatcher: Dispatcher) -> None:
+    """The collector may drop a stream, and a signal handler cancel a token, while this thread holds the slots' lock."""
+    token = CancelToken()
+    dropped = dispatcher.stream("c", [hangs("a", "x")], "p")
+    cancelled = dispatcher.stream("d", [hangs("a", "x")], "p", cancel=token)
+    for stream in (dropped, cancelled):
+        next(stream)
+    with dispatcher._services.slots._lock:
+        dropped._finalizer()
+        token.cancel()
+    assert dropped.read()["a"].reason == "reader_left"
+    assert cancelled.read()["a"].reason == "user_cancel"
 
 
 def test_a_failure_before_a_stop_stays_that_failure(dispatcher: Dispatcher) -> None:
