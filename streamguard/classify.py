@@ -104,15 +104,23 @@ def transport_code(exc: BaseException) -> str | None:
     for cause in nest:
         if isinstance(cause, errors.TransportError):
             return cause.code
+    system = _system_code(nest)
     for kind, code in _CODES:
         if _any(nest, kind):
-            return code
+            return system or code if kind is u3.NewConnectionError else code
     if _any(nest, u3.LocationValueError):
         return None  # a URL that cannot be requested
-    plain = [c for c in nest if isinstance(c, OSError) and not isinstance(c, requests.RequestException | u3.HTTPError)]
-    for cause in plain:
-        return errno.errorcode.get(cause.errno or 0, "EIO")
+    if system is not None:
+        return system
     return "EIO" if _any(nest, _OTHER_TRANSPORT) else next(filter(None, map(_foreign_code, nest)), None)
+
+
+def _system_code(nest: list[BaseException]) -> str | None:
+    """Name what the operating system itself has refused, such as `"EMFILE"`; None if it is in none of the exceptions."""
+    for cause in nest:
+        if isinstance(cause, OSError) and not isinstance(cause, requests.RequestException | u3.HTTPError):
+            return errno.errorcode.get(cause.errno or 0, "EIO")
+    return None
 
 
 def _foreign_code(exc: BaseException) -> str | None:

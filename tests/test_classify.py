@@ -377,3 +377,10 @@ def test_what_is_not_http(streamguard_gateway: Serve) -> None:
     """An answer that is no HTTP at all: EPROTO."""
     gateway = streamguard_gateway(r"wire SSH-2.0-OpenSSH_9.0\r\n")
     assert classify(raised(lambda: read_with_us(gateway.url))) == transport("EPROTO")
+
+
+def test_why_no_connection_could_be_made() -> None:
+    """What the system refused has its own name, also inside of urllib3's error for it."""
+    for number, code in ((errno.EMFILE, "EMFILE"), (errno.ENETUNREACH, "ENETUNREACH")):
+        assert classify(chained(u3.NewConnectionError(None, "x"), OSError(number, "x"))) == transport(code)  # type: ignore[arg-type]
+    assert classify(u3.NewConnectionError(None, "x")) == transport("EIO")  # type: ignore[arg-type]

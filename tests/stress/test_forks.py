@@ -20,7 +20,7 @@ import streamguard
 from streamguard.dispatch import CallableMember, Dispatcher
 warnings.filterwarnings("ignore", "This process .* is multi-threaded", DeprecationWarning)
 
-URL, FORKS = sys.argv[1], 60
+URL, FORKS = sys.argv[1], 40
 chance = random.Random(7)
 session = streamguard.Session(timeout=20)
 agent = Chain("agent", deadline=20)
@@ -66,7 +66,7 @@ def in_child(mine):
         return 2
     if streamguard.Session(timeout=20).get(URL + "/done/3/chunked/identity").status_code != 200:
         return 3
-    if agent.run()["one"] != 1 or bounded_call(lambda: 7, timeout=10) != 7:
+    if agent.run()["one"] != 1 or bounded_call(lambda: 7, limit=10) != 7:
         return 4
     with Dispatcher() as dispatcher:
         if dispatcher.dispatch("c", [CallableMember("a", lambda prompt, context: prompt)], "p")["a"].text != "p":
@@ -125,7 +125,7 @@ def gateway() -> Iterator[FaultyGateway]:
 
 
 def test_forks_in_the_middle_of_everything(gateway: FaultyGateway) -> None:
-    """60 forks beside six busy threads: no child finds a lock that nobody will release, no stream of the parent is cut."""
+    """40 forks beside six busy threads: no child finds a lock that nobody will release, no stream of the parent is cut."""
     with started(_SCRIPT, gateway.url) as script:
         assert finish(script, 100) == "fine\n"
-    gateway.wait_connections(60, still_open=0, timeout=10)
+    gateway.wait_connections(40, still_open=0, timeout=10)

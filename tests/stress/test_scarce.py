@@ -65,12 +65,18 @@ THREADS = """
 import resource
 from streamguard.dispatch import CallableMember, Dispatcher
 URL = sys.argv[1]
+
+def open_descriptors():
+    with os.scandir("/proc/self/fd") as found:
+        names = [entry.name for entry in found]
+    return sorted(os.readlink(f"/proc/self/fd/{name}") for name in names if os.path.exists(f"/proc/self/fd/{name}"))
+
 GOOD = URL + "/done/3/chunked/identity"
 
 def works():
     assert guarded_stream("GET", GOOD).read() == "1 2 3 "
     assert Session(timeout=20).get(GOOD).status_code == 200
-    assert bounded_call(lambda: 7, timeout=10) == 7
+    assert bounded_call(lambda: 7, limit=10) == 7
     assert agent.run()["one"] == 1
     with Dispatcher() as dispatcher:
         assert dispatcher.dispatch("c", [CallableMember("a", lambda p, c: p)], "p")["a"].text == "p"
@@ -95,21 +101,22 @@ def stream():
 agent = Chain("agent", deadline=20)
 agent.step(lambda ctx: 1, name="one", limit=10)
 works()
-held = guarded_stream("GET", URL + "/done/1000/chunked/identity")
+held = guarded_stream("GET", URL + "/linger/1000/chunked/identity")
 numbers = [int(next(held).text)]
 wait_for(lambda: not [t for t in threading.enumerate() if "call" in t.name])  # idle workers would serve once more
-descriptors = len(os.listdir("/proc/self/fd"))
+descriptors = open_descriptors()
 
 threading.stack_size(512 << 20)
 soft, hard = resource.getrlimit(resource.RLIMIT_AS)
-used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
+with open("/proc/self/statm") as file:
+    used = int(file.read().split()[0]) * resource.getpagesize()
 resource.setrlimit(resource.RLIMIT_AS, (used + (256 << 20), hard))
 for _ in range(50):
     refused(stream)
     refused(lambda: Session(timeout=20).get(GOOD))
-    refused(lambda: bounded_call(lambda: 7, timeout=10))
+    refused(lambda: bounded_call(lambda: 7, limit=10))
     numbers.append(int(next(held).text))
-assert len(os.listdir("/proc/self/fd")) == descriptors, "descriptors are left"
+assert open_descriptors() == descriptors
 
 resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
 threading.stack_size(0)
