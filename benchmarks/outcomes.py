@@ -147,14 +147,16 @@ def _resolve_slowly() -> None:
 
 
 def tables(result: Mapping[str, Any]) -> list[Table]:
-    """Return the overview, and a table for each fault."""
+    """Return the settings, the overview, and a table for each fault."""
     peers = result["peers"]
     played = {name: outcomes for name, outcomes in peers.items() if "failed" not in outcomes}
     rows = [_overview(name, outcomes, result["bound"]) for name, outcomes in played.items()]
     rows += [(name, outcomes["failed"], *[""] * len(FAULTS)) for name, outcomes in peers.items() if name not in played]
     heads = ("", "right", *(fault.name for fault in FAULTS))
     title = f"time until the program has control again; limits of {LIMIT} s per wait, {TOTAL:g} s in total where there is one"
-    return [Table(title, heads, tuple(rows)), *(_by_fault(fault, played, result["bound"]) for fault in FAULTS)]
+    settings = Table("who was tried, and with what", ("", "settings"), tuple(result["settings"].items()))
+    overview = Table(title, heads, tuple(rows))
+    return [settings, overview, *(_by_fault(fault, played, result["bound"]) for fault in FAULTS)]
 
 
 def _overview(name: str, outcomes: Mapping[str, Any], bound: float) -> tuple[str, ...]:

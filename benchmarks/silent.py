@@ -72,6 +72,7 @@ class _Watch:
 
     def _admit(self) -> None:
         connection, _ = self._listener.accept()
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if self._context is not None:
             connection = self._context.wrap_socket(connection, server_side=True)
         self._open[connection.fileno()] = connection

@@ -197,4 +197,3 @@ class _Attempt:
             self._state.cell.finish()
         else:
             self._state.cell.fail(event.error_code, event.text)
-        self._state.timer.close()

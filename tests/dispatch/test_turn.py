@@ -112,11 +112,30 @@ def test_a_stop_that_came_too_late_makes_its_diagnosis_void(
     dispatcher: Dispatcher, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """T7: the timer fires in the instant in which the turn is settled: there is no trace of a timeout."""
-    refused = []
-    monkeypatch.setattr(dispatcher._services.slots, "stop", lambda *args, **meant: refused.append(args))
-    _, outcome = run(dispatcher, says("a", "x", pause=0.3), output_timeout=0.1)
-    assert [args[2] for args in refused] == ["timeout"]
-    assert (outcome["a"].status, outcome["a"].diagnosis, outcome["a"].message) == ("completed", None, "")
+    slots = dispatcher._services.slots
+    real, refused = slots.stop, []
+
+    def stop(conversation: str, member: str, reason: str, **meant: Any) -> bool:
+        if reason == "timeout":
+            refused.append(meant)
+            return False
+        return real(conversation, member, reason, **meant)
+
+    monkeypatch.setattr(slots, "stop", stop)
+    with dispatcher.stream("c", [hangs("a", "x")], "p", output_timeout=0.1) as stream:
+        wait_until(lambda: refused)
+        assert stream.stop("a")
+        turn = stream.read()["a"]
+    assert (turn.status, turn.diagnosis, turn.message) == ("cancelled", None, "Stopped: user_cancel.")
+
+
+def test_nothing_of_a_turn_stays_in_the_table(dispatcher: Dispatcher) -> None:
+    """Behind a turn, however it ended, its slot is free and its tombstone gone."""
+    members = [says("a", "x"), hangs("b", "y"), Told("c", [ValueError()])]
+    _, outcome = run(dispatcher, *members, output_timeout=0.1)
+    slots = dispatcher._services.slots
+    assert [slots.active("c", name) for name in "abc"] == [None, None, None]
+    assert slots.tombstones(outcome.execution_id) == {}
 
 
 def test_what_runs_in_a_finalizer_or_a_signal_handler_takes_no_lock(dispatcher: Dispatcher) -> None:
@@ -139,6 +158,14 @@ def test_a_failure_before_a_stop_stays_that_failure(dispatcher: Dispatcher) -> N
     events, outcome = run(dispatcher, member)
     assert kinds(of(events, "a")) == ["text", "error", "done"]
     assert (outcome["a"].status, outcome["a"].reason, outcome["a"].message) == ("failed", "http_429", "quota")
+
+
+def test_what_comes_behind_an_error_is_dropped(dispatcher: Dispatcher) -> None:
+    """T3: once the turn is settled nothing of the member's counts, nor is it told."""
+    member = Told("a", [text("x"), Event.failure("quota", "http_429"), text("late"), Event.done()])
+    events, outcome = run(dispatcher, member)
+    assert kinds(of(events, "a")) == ["text", "error", "done"]
+    assert (outcome["a"].text, outcome["a"].reason) == ("x", "http_429")
 
 
 def test_what_a_member_raises_is_its_failure(dispatcher: Dispatcher) -> None:

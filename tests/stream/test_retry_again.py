@@ -143,7 +143,7 @@ ONCE: list[dict[str, Any]] = [
 ]
 
 
-@pytest.mark.parametrize("option", ONCE, ids=lambda option: f"{next(iter(option))}-{id(option) % 97}")
+@pytest.mark.parametrize("option", ONCE, ids=lambda option: next(iter(option)))
 def test_a_body_that_cannot_be_sent_again(streamguard_gateway: Factory, option: dict[str, Any]) -> None:
     """The first need of a retry is a clear error, with the original as its cause, and never a second, empty request."""
     ((name, make),) = option.items()
@@ -157,7 +157,7 @@ def test_a_body_that_cannot_be_sent_again(streamguard_gateway: Factory, option: 
     assert b"once only" in gateway.requests[0].body
 
 
-@pytest.mark.parametrize("option", ONCE, ids=lambda option: f"{next(iter(option))}-{id(option) % 97}")
+@pytest.mark.parametrize("option", ONCE, ids=lambda option: next(iter(option)))
 def test_such_a_body_is_fine_without_a_retry(streamguard_gateway: Factory, option: dict[str, Any]) -> None:
     """Nothing is refused that does not have to be sent again; with retry=None the original error comes."""
     ((name, make),) = option.items()

@@ -158,13 +158,16 @@ def mapping(value: object) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def words(value: object) -> str:
-    """Return the text in *value*: a string, the `text` of an object, those of a list's elements; else nothing."""
+def words(value: object, *, levels: int = 8) -> str:
+    """Return the text in *value*: a string, the `text` of an object, those of a list's elements; else nothing.
+
+    Of the eight *levels* programs use three. A thousand would be more than the interpreter's stack takes.
+    """
     if isinstance(value, str):
         return value
-    if isinstance(value, list):
-        return "".join(map(words, value))
-    return words(value.get("text")) if isinstance(value, dict) else ""
+    if levels and isinstance(value, list):
+        return "".join(words(element, levels=levels - 1) for element in value)
+    return words(value.get("text"), levels=levels - 1) if levels and isinstance(value, dict) else ""
 
 
 def _object(line: str) -> dict[str, Any] | None:
