@@ -15,7 +15,7 @@ from ..store.engine import now_in, put
 from .outcome import PROCESS_RESTART, ExecutionStatus, ResponseStatus, TurnStatus
 from .tables import executions, owners, responses, turns
 
-__all__ = ["Owner", "end_orphans", "hold_lease"]
+__all__ = ["Owner", "end_orphans", "end_owner", "hold_lease"]
 
 
 def _this_host() -> str:
@@ -66,10 +66,11 @@ def end_orphans(connection: Connection, myself: Owner) -> list[str]:
     expired = (owners.c.lease_until < now_in(connection)).label("expired")
     found = connection.execute(select(owners, expired)).all()
     gone = [row for row in found if row.id != myself.id and (row.expired or _owner_of(row).gone())]
-    return [ended for row in gone for ended in _end(connection, row)]
+    return [ended for row in gone for ended in end_owner(connection, row)]
 
 
-def _end(connection: Connection, owner: Row[Any]) -> list[str]:
+def end_owner(connection: Connection, owner: Row[Any]) -> list[str]:
+    """End what *owner* runs, if its row is still what it was; return the ids of the executions that this call ended."""
     same = (owners.c.id == owner.id, owners.c.lease_until == owner.lease_until)
     if connection.execute(delete(owners).where(*same)).rowcount == 0:
         return []  # another one was faster, or the owner lives after all

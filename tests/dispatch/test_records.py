@@ -13,14 +13,14 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sqlalchemy import text, update
+from sqlalchemy import select, text, update
 
 from streamguard import UsageError
 from streamguard.core.clock import monotonic
 from streamguard.dispatch import Dispatcher
 from streamguard.dispatch.ledger import LOST, Ledger, Losses
 from streamguard.dispatch.outcome import ExecutionStatus, ResponseStatus, TurnStatus, Verdict
-from streamguard.dispatch.ownership import Owner
+from streamguard.dispatch.ownership import Owner, end_owner
 from streamguard.dispatch.records import RecordStore
 from streamguard.dispatch.rows import TRANSITIONS, ExecutionRecord, ResponseRecord, TurnRecord
 from streamguard.dispatch.tables import executions, owners, responses
@@ -248,6 +248,19 @@ def test_of_many_restarts_at_once_one_ends_it(shared_records: str, open_store: S
     for thread in threads:
         thread.join()
     assert ended == ["e"]
+
+
+def test_an_owner_that_renews_in_the_last_instant_is_left_alone(shared_records: str, open_store: Store) -> None:
+    """T32: an owner was seen as expired, and renews its lease before its row is taken: nothing of it is ended."""
+    late = begun(open_store(shared_records))
+    expire(late)
+    other = open_store(shared_records)
+    with other.reading() as connection:
+        seen = connection.execute(select(owners).where(owners.c.id == late.owner.id)).one()
+    late.renew()
+    with other.writing() as connection:
+        assert end_owner(connection, seen) == []
+    assert [record.status for record in late.turns("e")] == ["running"]
 
 
 def test_an_owner_whose_process_is_gone_needs_no_lease_to_run_out(shared_records: str, open_store: Store) -> None:
