@@ -4,16 +4,20 @@
 PYTHON ?= python3
 VENV ?= .venv
 FLOOR_VENV ?= .venv-floor
+BENCH_VENV ?= .venv-bench
 DJANGO_VENVS ?= .venv-django
 ARGS ?=
+# Tests mostly wait, so more of them run side by side than there are cores. PARALLEL= runs one after another.
+PARALLEL ?= -n 4 --dist loadfile
 
 RUN := $(VENV)/bin/python -m
 READY := $(VENV)/.installed
 FLOOR_READY := $(FLOOR_VENV)/.installed
+BENCH_READY := $(BENCH_VENV)/.installed
 PACKAGING := setup.cfg setup.py pyproject.toml
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check format docs stress realcli floor browser django-matrix bench example-django clean
+.PHONY: help demo test check format docs stress realcli floor browser django-matrix bench bench-quick example-django clean
 
 help: ## Show these targets.
 	@awk -F ':.*## ' '/^[a-z%-]+:.*## / { sub("%", "NAME", $$1); printf "make %-14s %s\n", $$1, $$2 }' Makefile
@@ -24,7 +28,7 @@ demo: $(READY) ## Watch a gateway go silent, and the guard stop it (under 30 s).
 	@$(VENV)/bin/streamguard demo
 
 test: $(READY) ## Run the tests, in random order, without the stress tests and the real agent programs.
-	$(RUN) pytest -m "not stress and not realcli" $(ARGS)
+	$(RUN) pytest -m "not stress and not realcli" $(PARALLEL) $(ARGS)
 
 check: $(READY) ## Check style (ruff), types (mypy --strict), and the documents.
 	$(RUN) ruff check .
@@ -46,7 +50,7 @@ realcli: $(READY) ## Run the real claude, codex and gemini against a gateway tha
 	$(RUN) pytest -m realcli $(ARGS)
 
 floor: $(FLOOR_READY) ## Run the tests on the oldest dependencies that setup.cfg allows.
-	$(FLOOR_VENV)/bin/python -m pytest -m "not stress and not realcli" $(ARGS)
+	$(FLOOR_VENV)/bin/python -m pytest -m "not stress and not realcli" $(PARALLEL) $(ARGS)
 
 browser: ## Install Debian's chromium and chromedriver where they are missing (as root).
 	./.ci/chromium
@@ -55,8 +59,12 @@ django-matrix: ## Run tests/django on the oldest Django we allow, and on the new
 	$(call django,$(DJANGO_VENVS)-oldest,$(PYTHON),Django==5.2)
 	$(call django,$(DJANGO_VENVS)-newest,$$(./requirements/newest-python $(PYTHON)),Django)
 
-bench: $(READY) ## Measure cost per event and added latency.
-	$(RUN) benchmarks.run $(ARGS)
+bench: $(BENCH_READY) ## Measure everything, beside its peers, and write docs/performance.md (under 10 minutes).
+	$(BENCH_VENV)/bin/python -m benchmarks.run $(ARGS)
+	$(BENCH_VENV)/bin/python -m benchmarks.page
+
+bench-quick: $(BENCH_READY) ## Measure a little of everything, and print it (under 90 s).
+	$(BENCH_VENV)/bin/python -m benchmarks.run --quick $(ARGS)
 
 example-django: $(READY) ## Serve the chat page on loopback, with scripted models behind it.
 	$(VENV)/bin/python examples/django_chat/serve.py $(ARGS)
@@ -65,21 +73,24 @@ example-%: $(READY) ## Run examples/NAME.py.
 	$(VENV)/bin/python examples/$*.py $(ARGS)
 
 clean: ## Remove the virtual environments and every cache.
-	rm -rf $(VENV) $(FLOOR_VENV) $(DJANGO_VENVS)-oldest $(DJANGO_VENVS)-newest build dist *.egg-info .hypothesis .mypy_cache .pytest_cache .realcli .ruff_cache
+	rm -rf $(VENV) $(FLOOR_VENV) $(BENCH_VENV) $(DJANGO_VENVS)-oldest $(DJANGO_VENVS)-newest build dist *.egg-info .hypothesis .mypy_cache .pytest_cache .realcli .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(READY): $(PACKAGING)
 	$(call install,$(VENV),)
 
+$(BENCH_READY): $(PACKAGING)
+	$(call install,$(BENCH_VENV),,bench)
+
 $(FLOOR_READY): $(PACKAGING) requirements/floor.txt
 	$(call install,$(FLOOR_VENV),--constraint requirements/floor.txt)
 
-# $(call install,VENV,PIP OPTIONS)
+# $(call install,VENV,PIP OPTIONS[,EXTRAS])
 define install
 @$(PYTHON) -c 'import sys; sys.exit("streamguard needs Python 3.11 or newer: make PYTHON=..." if sys.version_info < (3, 11) else 0)'
 @echo "Installing into $(1) (once, about a minute)"
 @$(PYTHON) -m venv $(1)
-@$(1)/bin/python -m pip install --quiet --disable-pip-version-check $(2) --editable '.[cli,dev]'
+@$(1)/bin/python -m pip install --quiet --disable-pip-version-check $(2) --editable '.[$(or $(3),dev)]'
 @touch $(1)/.installed
 endef
 

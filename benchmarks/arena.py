@@ -110,4 +110,3 @@ def in_process(function: Callable[..., Any], *arguments: object, bound: float = 
     """Run *function* once in a process of its own, and return what it returns. Raises Failed."""
     with Contender(function.__name__, function) as contender:
         return contender.run(*arguments, bound=bound).result
-

@@ -6,7 +6,7 @@ from typing import Any
 
 from .latency import added
 from .numbers import percentile, ratio
-from .table import Table
+from .table import Table, short
 
 __all__ = ["Bar", "bars", "bars_table"]
 
@@ -33,14 +33,14 @@ class Bar:
 
     def row(self) -> tuple[str, str, str, str]:
         """Return it as a row of a table."""
-        return self.what, f"{self.limit:g} {self.unit}".strip(), f"{self.found:.3g} {self.unit}".strip(), self.verdict
+        return self.what, f"{self.limit:,g} {self.unit}".strip(), f"{short(self.found)} {self.unit}".strip(), self.verdict
 
     @property
     def verdict(self) -> str:
-        """In words."""
+        """Whether it holds, and else by how much not, in words."""
         if self.met:
             return "met"
-        return f"**missed, {self.found / self.limit:.1f} times the bar**" if self.limit else "**missed**"
+        return f"**missed: {short(self.found / self.limit)} times the bar**" if self.limit else "**missed**"
 
 
 def bars(parts: Mapping[str, Any]) -> list[Bar]:

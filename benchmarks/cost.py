@@ -3,12 +3,12 @@
 Every contender reads the same events and parses each one. The CPU time of its whole process is counted, all threads.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from .arena import Contender, Failed, compete
 from .numbers import ratio, spread
-from .readers import READERS, Reader
+from .readers import READERS
 from .server import EVENT_BYTES, Load, running_server
 from .table import Table, times
 
@@ -35,40 +35,40 @@ def measure(*, quick: bool) -> dict[str, Any]:
     """Return, for each load and framing, CPU microseconds per event of each contender, round by round."""
     count, rounds = (10_000, 3) if quick else (100_000, 5)
     loads = [key for key in _TITLES if not (quick and key[0] in _WHOLE)]
-    cases = [
-        {"kind": kind, "framing": framing, **_case(kind, framing, 1 if kind in _WHOLE else count, rounds)}
-        for kind, framing in loads
-    ]
+    readers = {name: reader for name, reader in READERS.items() if reader.installed}
+    with compete(dict.fromkeys(readers, read)) as contenders:
+        cases = [_case(*load, 1 if load[0] in _WHOLE else count, rounds, contenders) for load in loads]
     return {"count": count, "rounds": rounds, "cases": cases}
 
 
-def _case(kind: str, framing: str, count: int, rounds: int) -> dict[str, Any]:
-    readers = {name: reader for name, reader in READERS.items() if reader.installed and reader.on(kind)}
-    if kind in _WHOLE:
-        del readers["floor"]
-    functions: Mapping[str, Callable[..., Any]] = {name: reader.on(kind) or _none for name, reader in readers.items()}
-    with running_server(Load(kind, count)) as url, compete(functions) as contenders:
-        race = _Race(f"{url}/{framing}", count, readers)
-        for contender in contenders.values():
+def read(name: str, kind: str, url: str) -> int:
+    """Let a reader read a load of that *kind*: what runs in the processes of the contenders."""
+    reader = READERS[name].on(kind)
+    assert reader is not None
+    return reader(url)
+
+
+def _case(kind: str, framing: str, count: int, rounds: int, contenders: Mapping[str, Contender]) -> dict[str, Any]:
+    left_out = ("floor",) if kind in _WHOLE else ()
+    taking_part = [contenders[name] for name in contenders if READERS[name].on(kind) and name not in left_out]
+    with running_server(Load(kind, count)) as url:
+        race = _Race(kind, f"{url}/{framing}", count, [contender.name for contender in taking_part])
+        for contender in taking_part:
             race.warm_up(contender)
         for _ in range(rounds):
-            for contender in contenders.values():
+            for contender in taking_part:
                 race.run(contender)
-    return {"cpu": race.cpu, "failed": race.failed}
-
-
-def _none(_url: str) -> int:
-    raise NotImplementedError
+    return {"kind": kind, "framing": framing, "cpu": race.cpu, "failed": race.failed}
 
 
 class _Race:
     """The rounds of one case: what they cost, and who fell out."""
 
-    def __init__(self, url: str, count: int, readers: Mapping[str, Reader]) -> None:
-        self.cpu: dict[str, list[float]] = {name: [] for name in readers}
+    def __init__(self, kind: str, url: str, count: int, names: Iterable[str]) -> None:
+        self._kind, self._url, self._count = kind, url, count
+        self.cpu: dict[str, list[float]] = {name: [] for name in names}
         self.failed: dict[str, str] = {}
-        self._url, self._count, self._readers = url, count, readers
-        self._spent = dict.fromkeys(readers, 0.0)
+        self._spent = dict.fromkeys(self.cpu, 0.0)
 
     def warm_up(self, contender: Contender) -> None:
         """Let it import and allocate what it needs; a load of a single event is not shown to it before."""
@@ -79,14 +79,14 @@ class _Race:
         """Run a round, unless it has failed or used up its time."""
         if contender.name in self.failed or self._spent[contender.name] > _PATIENCE_SECONDS:
             return
-        count = max(1, self._count // self._readers[contender.name].share)
+        count = max(1, self._count // READERS[contender.name].share)
         cost = self._attempt(contender, count)
         if cost is not None:
             self.cpu[contender.name].append(cost / count * 1e6)
 
     def _attempt(self, contender: Contender, count: int) -> float | None:
         try:
-            done = contender.run(f"{self._url}/{count}", bound=_ROUND_SECONDS)
+            done = contender.run(contender.name, self._kind, f"{self._url}/{count}", bound=_ROUND_SECONDS)
             if done.result < count:
                 raise Failed(f"saw {done.result} of {count} events")
         except Failed as error:

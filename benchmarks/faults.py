@@ -1,4 +1,4 @@
-"""The faults that a gateway can have, as scripts, in two dialects: OpenAI-compatible chat, and the Anthropic Messages API."""
+"""The faults that a gateway can have, as scripts, in two dialects: OpenAI-compatible chat and the Messages API."""
 
 import json
 from dataclasses import dataclass

@@ -160,8 +160,7 @@ def tables(result: Mapping[str, Any]) -> list[Table]:
 def _table(case: Mapping[str, Any]) -> Table:
     beside = ", a thread that burns CPU beside it" if case["busy"] else ""
     rows = [
-        (name, *(milliseconds(percentile(values, share)) for share in _SHARES))
-        for name, values in case["delays"].items()
+        (name, *(milliseconds(percentile(values, share)) for share in _SHARES)) for name, values in case["delays"].items()
     ]
     rows.append(("added by guarded_stream", *(milliseconds(added(case, share)) for share in _SHARES)))
     title = f"{case['rate']} events per second{beside}: ms from the server's write to the consumer"

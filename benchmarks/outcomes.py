@@ -25,16 +25,16 @@ from .peers import PEERS, Peer
 from .table import Table
 from .verdict import cell, details, right
 
-__all__ = ["measure", "tables"]
+__all__ = ["LIMIT", "measure", "tables"]
 
 LIMIT = 0.5
 TOTAL = 2.0
 _BOUND = 6.0
-_QUICK_BOUND = 3.5
+_QUICK_BOUND = 3.0
 _LET_GO = 1.0
 """Seconds after which a connection that is still open counts as held."""
 _START_SECONDS = 120.0
-_SIDE_BY_SIDE = 3
+_SIDE_BY_SIDE = 4
 
 
 def measure(*, quick: bool) -> dict[str, Any]:
@@ -67,7 +67,7 @@ def _try(peer: Peer, bound: float) -> dict[str, Any]:
 
 
 def _gateway(fault: Fault, peer: Peer) -> Gateway:
-    return Gateway(script_of(fault.script, peer.dialect), framing=fault.framing)
+    return Gateway(script_of(fault.script, peer.dialect), framing=fault.framing, keep_alive=False)
 
 
 def _urls(gateways: Mapping[str, Gateway]) -> dict[str, str]:
@@ -153,7 +153,9 @@ def tables(result: Mapping[str, Any]) -> list[Table]:
     rows = [_overview(name, outcomes, result["bound"]) for name, outcomes in played.items()]
     rows += [(name, outcomes["failed"], *[""] * len(FAULTS)) for name, outcomes in peers.items() if name not in played]
     heads = ("", "right", *(fault.name for fault in FAULTS))
-    title = f"time until the program has control again; limits of {LIMIT} s per wait, {TOTAL:g} s in total where there is one"
+    title = (
+        f"time until the program has control again; limits of {LIMIT} s per wait, {TOTAL:g} s in total where there is one"
+    )
     settings = Table("who was tried, and with what", ("", "settings"), tuple(result["settings"].items()))
     overview = Table(title, heads, tuple(rows))
     return [settings, overview, *(_by_fault(fault, played, result["bound"]) for fault in FAULTS)]

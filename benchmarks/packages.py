@@ -5,10 +5,12 @@ import importlib.metadata
 import os
 from typing import Any
 
+from streamguard import __version__
+
 __all__ = ["PEERS", "imported", "missing", "versions"]
 
 PEERS = ("openai", "anthropic", "httpx-sse", "requests-sse", "litellm")
-_BASE = ("streamguard", "requests", "urllib3", "sseclient-py", "httpx", "httpx2")
+_BASE = ("requests", "urllib3", "sseclient-py", "httpx", "httpx2")
 
 
 def imported(module: str) -> Any:
@@ -23,7 +25,7 @@ def imported(module: str) -> Any:
 def versions() -> dict[str, str]:
     """Return the versions of what takes part, by the package's name."""
     found = {name: _version(name) for name in (*_BASE, *PEERS)}
-    return {name: version for name, version in found.items() if version}
+    return {"streamguard": __version__, **{name: version for name, version in found.items() if version}}
 
 
 def missing() -> list[str]:

@@ -15,6 +15,7 @@ from typing import Any
 from . import cost
 from .bars import bars, bars_table
 from .numbers import ratio
+from .outcomes import LIMIT
 from .plots import bar_plot, share_plot
 from .run import FIGURES, PARTS
 
@@ -45,7 +46,7 @@ def fill(template: str, figures: Mapping[str, Any]) -> str:
     """Return the page: *template* with what was found in its places. Raises KeyError for a place that is not known."""
     parts = figures["parts"]
     found = {name: _tables(name, parts) for name in PARTS}
-    found |= {"about": _about(figures), "bars": _bars(parts)}
+    found |= {"about": _about(figures), "bars": _bars(parts), "limit": f"{LIMIT:g}"}
     found |= {"outcomes": _tables("outcomes", parts, _OVERVIEW), "faults": _tables("outcomes", parts, _SINGLE_FAULTS)}
     return _PLACE.sub(lambda place: found[place[1]], template)
 
@@ -55,7 +56,7 @@ def _about(figures: Mapping[str, Any]) -> str:
     versions = ", ".join(f"{name} {version}" for name, version in machine["versions"].items())
     where = f"{machine['python']}, {machine['system']}, {machine['processor']}, {machine['cores']} cores"
     kind = "`make bench-quick`, too few rounds for conclusions" if figures["quick"] else "`make bench`"
-    lines = [f"Measured on {figures['date']} by {kind}, on {where}; {figures['load']:.1f} processes wanted to run before it."]
+    lines = [f"Measured on {figures['date']} by {kind}, on {where}; the load average before it was {figures['load']:.1f}."]
     lines.append(f"Versions: {versions}.")
     if machine["missing"]:
         lines.append(f"Not installed, and left out: {', '.join(machine['missing'])}.")

@@ -70,11 +70,11 @@ HOLDERS: Mapping[str, Callable[[SilentServer, int, ExitStack], None]] = {
 
 def measure(*, quick: bool) -> dict[str, Any]:
     """Return what waiting streams hold and use, what short ones cost, and what a thread does."""
-    count, seconds = (200, 1.0) if quick else (1000, 3.0)
+    count, seconds = (100, 0.5) if quick else (1000, 3.0)
     held = [
         {"holder": holder, "tls": tls, **found} for tls in (False, True) for holder, found in _held(tls, count, seconds)
     ]
-    short = _short_streams(*(100, 3) if quick else (300, 5))
+    short = _short_streams(*(50, 3) if quick else (300, 5))
     return {"count": count, "seconds": seconds, "held": held, "short": short, "thread_us": in_process(start_threads)}
 
 
@@ -95,7 +95,7 @@ def hold(holder: str, server: SilentServer, count: int, seconds: float) -> dict[
         for number in range(count):
             hold_one(server, number, stack)
         opening = time.process_time() - cpu
-        time.sleep(0.5)
+        time.sleep(0.3)
         gc.collect()
         memory = (resident_kib() - before) / count
         cpu = time.process_time()

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from .numbers import Spread
 
-__all__ = ["Table", "milliseconds", "times"]
+__all__ = ["Table", "milliseconds", "short", "times"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,23 +24,27 @@ class Table:
 
     def markdown(self) -> str:
         """Return it for a page; the title is a line of its own above it."""
-        rule = ["---", *["---:"] * (len(self.columns) - 1)]
+        rule = ["---:" if self._holds_numbers(column) else "---" for column in range(len(self.columns))]
         lines = [self.columns, rule, *self.rows]
         return "\n".join([f"**{_capital(self.title)}**", "", *(f"| {' | '.join(line)} |" for line in lines)])
+
+    def _holds_numbers(self, column: int) -> bool:
+        return column > 0 and bool(self.rows) and self.rows[0][column][:1] in set("-0123456789")
+
+
+def short(value: float) -> str:
+    """Return a number with as many digits as mean something."""
+    return f"{value:.2f}" if abs(value) < 10 else f"{value:,.1f}" if abs(value) < 100 else f"{value:,.0f}"
 
 
 def times(value: Spread) -> str:
     """Return a ratio as text, with the lowest and the highest round."""
-    return f"{_short(value['median'])} ({_short(value['low'])}–{_short(value['high'])})"
+    return f"{short(value['median'])} ({short(value['low'])}–{short(value['high'])})"
 
 
 def milliseconds(seconds: float) -> str:
-    """Return seconds as milliseconds, with as many digits as mean something."""
-    return _short(seconds * 1e3)
-
-
-def _short(value: float) -> str:
-    return f"{value:.2f}" if abs(value) < 10 else f"{value:,.1f}" if abs(value) < 100 else f"{value:,.0f}"
+    """Return seconds as milliseconds."""
+    return short(seconds * 1e3)
 
 
 def _padded(line: Sequence[str], widths: Sequence[int]) -> str:

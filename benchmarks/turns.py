@@ -114,7 +114,12 @@ def tables(result: Mapping[str, Any]) -> list[Table]:
     """Return the tables of turns, events and lines."""
     turns = result["turns"]
     rows = [
-        (name, times(ratio(costs, turns[TURN_REFERENCE])), f"{spread(costs)['median']:.0f}", f"{result['wall_us'][name]:.0f}")
+        (
+            name,
+            times(ratio(costs, turns[TURN_REFERENCE])),
+            f"{spread(costs)['median']:.0f}",
+            f"{result['wall_us'][name]:.0f}",
+        )
         for name, costs in turns.items()
     ]
     heads = ("", f"× {TURN_REFERENCE}", "CPU, µs", "time, µs")

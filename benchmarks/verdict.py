@@ -40,5 +40,5 @@ def details(outcome: Mapping[str, Any], bound: float) -> tuple[str, str, str, st
     freed = {None: "there was none", True: "yes", False: "no"}[outcome["freed"]]
     if outcome["seconds"] is None:
         return f"more than {bound:g} s", "still blocked", freed, str(outcome["attempts"])
-    ended = outcome["error"] or f"as if whole, {outcome['events']} events"
+    ended = outcome["error"] or f"as complete, behind {outcome['events']} events"
     return f"{outcome['seconds']:.2f} s", ended, freed, str(outcome["attempts"])

@@ -1,13 +1,14 @@
 """What holds for every test: no leak, no proxy, no setting of the developer's own environment."""
 
 import os
+import signal
 
 import hypothesis
 import pytest
 
 import streamguard.testing.plugin
 
-PROXY_VARIABLES = {"HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY"}
+HIDDEN_VARIABLES = {"HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"}
 
 hypothesis.settings.register_profile("ci", derandomize=True, deadline=None)
 hypothesis.settings.load_profile("ci")
@@ -15,6 +16,11 @@ hypothesis.settings.load_profile("ci")
 
 def pytest_configure(config: pytest.Config) -> None:
     """Register our fixtures where streamguard is imported but not installed (there the entry point does it)."""
+    # A shell that runs us in the background, or nohup, has us ignore these, and every process that the tests start.
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)
     if not config.pluginmanager.is_registered(streamguard.testing.plugin):
         config.pluginmanager.register(streamguard.testing.plugin, "streamguard")
 
@@ -26,7 +32,7 @@ def _no_leak(streamguard_leak_check: object) -> None:
 
 @pytest.fixture(autouse=True)
 def _clean_environment(_no_leak: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Hide proxies and STREAMGUARD_* settings, so that a test sees only what it sets itself."""
+    """Hide proxies, certificates and STREAMGUARD_* settings, so that a test sees only what it sets itself."""
     for name in os.environ:
-        if name.upper() in PROXY_VARIABLES or name.upper().startswith("STREAMGUARD_"):
+        if name.upper() in HIDDEN_VARIABLES or name.upper().startswith("STREAMGUARD_"):
             monkeypatch.delenv(name)

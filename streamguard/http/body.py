@@ -8,7 +8,7 @@ from typing import Any
 
 import requests
 import urllib3
-from urllib3.exceptions import HTTPError, IncompleteRead, ProtocolError
+from urllib3.exceptions import HTTPError, IncompleteRead, InvalidChunkLength, ProtocolError
 
 from ..core.clock import monotonic
 from .chunked import BUFFER_BYTES, ChunkWindow
@@ -43,11 +43,19 @@ def _read_urllib3(raw: Any, size: int) -> Iterator[bytes]:
     window = ChunkWindow.of(raw) if size >= BUFFER_BYTES else None
     while True:
         block = window.take() if window is not None else b""
-        block = block or raw.read1(size, decode_content=True)
+        block = block or _read1(raw, size)
         if not block:
             break
         yield block
     _require_whole(raw)
+
+
+def _read1(raw: Any, size: int) -> bytes:
+    try:
+        return raw.read1(size, decode_content=True)  # type: ignore[no-any-return]
+    except OverflowError as exc:
+        # http.client takes a chunk size below zero, and asks for as many bytes.
+        raise InvalidChunkLength(raw, b"") from exc
 
 
 def _require_whole(raw: Any) -> None:

@@ -18,7 +18,11 @@ from streamguard.testing import no_leaks
 from ..core.helpers import wait_until
 from .faults import FAULTS, FaultyGateway
 
-pytestmark = [pytest.mark.stress, pytest.mark.timeout(300), pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")]
+pytestmark = [
+    pytest.mark.stress,
+    pytest.mark.timeout(300),
+    pytest.mark.skipif(sys.platform != "linux", reason="reads /proc"),
+]
 
 WARM_UP = 200
 CYCLES = 1000

@@ -1,5 +1,6 @@
 """Several threads at one stream, each doing something else at a moment of its own: one end, one error, no chunk twice."""
 
+import itertools
 import random
 import threading
 import time
@@ -38,6 +39,7 @@ PATHS = {
     "broken": "/reset/5/chunked/identity",
     "short": "/done/5/chunked/identity",
 }
+LIMITS: tuple[dict[str, Any], ...] = ({}, {"idle": SHORT}, {"total": SHORT}, {"idle": SHORT, "total": SHORT})
 OWN_ERRORS = {"TransportError", "IncompleteStreamError"}
 
 
@@ -110,7 +112,7 @@ def check(race: Race) -> None:
     assert len(race.errors) <= 1, race.errors
     expected = (StreamCancelledError, DeadlineExceededError, StreamInactivityTimeoutError)
     assert all(isinstance(e, expected) or type(e).__name__ in OWN_ERRORS for e in race.errors), race.errors
-    taken = sorted(sum(race.numbers, []))
+    taken = sorted(itertools.chain(*race.numbers))
     assert taken == list(range(1, len(taken) + 1))
     assert all(numbers == sorted(numbers) for numbers in race.numbers)
     report = race.stream.report
@@ -130,7 +132,7 @@ def test_random_acts_on_one_stream() -> None:
     with no_leaks(settle=10), FaultyGateway() as gateway, switching_often():
         for number in range(ROUNDS):
             kind, token = chance.choice(sorted(PATHS)), CancelToken()
-            limits: dict[str, float] = chance.choice(({}, {"idle": SHORT}, {"total": SHORT}, {"idle": SHORT, "total": SHORT}))
+            limits: dict[str, Any] = chance.choice(LIMITS)
             race = Race(guarded_stream("GET", gateway.url + PATHS[kind], cancel=token, retry=None, **limits), token)
             names = run(race, chance)
             try:

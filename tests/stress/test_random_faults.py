@@ -139,16 +139,14 @@ def hanging(threads: list[threading.Thread]) -> list[str]:
 
 
 def test_random_faults_side_by_side() -> None:
-    """200 at a time for half a minute: each ends as its fault or its act says, with its chunks in order, and leaves nothing."""
+    """200 at a time for half a minute: each ends as its fault or its act says, its chunks in order, and leaves nothing."""
     seed = random.SystemRandom().randrange(1 << 32)
     chance = random.Random(seed)
     stories: queue.SimpleQueue[Story | None] = queue.SimpleQueue()
     told: list[Story] = []
     faults: list[str] = []
     with no_leaks(settle=10), FaultyGateway() as gateway:
-        threads = [
-            threading.Thread(target=work, args=(gateway.url, stories, told, faults)) for _ in range(SIDE_BY_SIDE)
-        ]
+        threads = [threading.Thread(target=work, args=(gateway.url, stories, told, faults)) for _ in range(SIDE_BY_SIDE)]
         for thread in threads:
             thread.start()
         end = monotonic() + SECONDS

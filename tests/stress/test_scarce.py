@@ -135,12 +135,12 @@ def gateway() -> Iterator[FaultyGateway]:
 
 
 def test_few_descriptors(gateway: FaultyGateway) -> None:
-    """With 64 of them: EMFILE by its name, the held streams unharmed, each descriptor back with its stream, thirty times."""
+    """With 64 of them, thirty times: EMFILE by its name, held streams unharmed, each descriptor back with its stream."""
     with started(DESCRIPTORS, gateway.url) as script:
         assert finish(script, 100) == "fine\n"
 
 
 def test_no_thread_can_be_started(gateway: FaultyGateway) -> None:
-    """When the system grants no thread: one error of ours, at once, no descriptor, no retry; then everything works again."""
+    """When the system grants no thread: one error of ours, at once, no retry; then everything works again."""
     with started(THREADS, gateway.url) as script:
         assert finish(script, 100) == "fine\n"

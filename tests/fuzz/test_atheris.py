@@ -1,0 +1,33 @@
+"""A short run of atheris on each target, guided by coverage."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from .targets import TARGETS
+
+pytest.importorskip("atheris", reason="atheris is not installed: pip install 'streamguard[fuzz]'")
+
+pytestmark = [pytest.mark.stress, pytest.mark.timeout(180)]
+
+SECONDS = 10
+ROOT = Path(__file__).parent.parent.parent
+
+
+@pytest.mark.parametrize("name", TARGETS)
+def test_fuzz(name: str, tmp_path: Path) -> None:
+    """Nothing is found in a ten seconds. What is: put the input into `found/TARGET/` once it is mended."""
+    run = subprocess.run(
+        [sys.executable, "-m", "tests.fuzz.drive", name, str(SECONDS), str(tmp_path)],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        timeout=150,
+        check=False,
+    )
+    findings = [path.read_bytes() for path in tmp_path.glob("found-*")]
+    said = run.stdout[-2000:] + run.stderr[-2000:]
+    assert (run.returncode, findings) == (0, []), said.decode("utf-8", "replace")
