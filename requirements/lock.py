@@ -19,7 +19,9 @@ HERE = Path(__file__).parent
 PACKAGE = "streamguard"
 OPTIONS = ("--generate-hashes", "--strip-extras", "--allow-unsafe", "--no-header", "--upgrade", "--quiet")
 SILENT = ("--no-emit-index-url", "--no-emit-trusted-host", "--no-emit-find-links", "--no-emit-options")
-HEADER = "# Made by requirements/lock.py from setup.cfg. Install with: pip install --require-hashes -r requirements/{name}\n"
+HEADER = (
+    "# Made by requirements/lock.py from setup.cfg. Install with: pip install --require-hashes -r requirements/{name}\n"
+)
 
 
 def wanted(extra: str) -> list[str]:
@@ -43,7 +45,17 @@ def lock(name: str, requirements: list[str]) -> None:
     with tempfile.TemporaryDirectory() as directory:
         asked, locked = Path(directory, "asked.in"), Path(directory, "locked.txt")
         asked.write_text("\n".join(requirements))
-        command = [sys.executable, "-m", "piptools", "compile", *OPTIONS, *SILENT, "--no-annotate", f"-o{locked}", str(asked)]
+        command = [
+            sys.executable,
+            "-m",
+            "piptools",
+            "compile",
+            *OPTIONS,
+            *SILENT,
+            "--no-annotate",
+            f"-o{locked}",
+            str(asked),
+        ]
         # Wheels built on this machine have hashes that no index knows.
         environment = {key: value for key, value in os.environ.items() if key != "PIP_FIND_LINKS"}
         subprocess.run(command, check=True, env=environment)

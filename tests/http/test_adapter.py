@@ -94,9 +94,7 @@ def test_a_late_cut_spares_the_next_user(serve: Serve, tls: ssl.SSLContext | Non
     assert server.connections == 1
 
 
-def test_a_connection_that_was_cut_is_not_pooled(
-    serve: Serve, tls: ssl.SSLContext | None, authority: Authority
-) -> None:
+def test_a_connection_that_was_cut_is_not_pooled(serve: Serve, tls: ssl.SSLContext | None, authority: Authority) -> None:
     """Even if its response came in whole before the cut was felt."""
     server = serve(answering, tls=tls)
     with new_session() as session:

@@ -242,9 +242,7 @@ DRIPS = {
 
 
 @pytest.mark.parametrize("drip", DRIPS)
-def test_no_drip_outlasts_read_at_most(
-    serve: Serve, tls: ssl.SSLContext | None, authority: Authority, drip: str
-) -> None:
+def test_no_drip_outlasts_read_at_most(serve: Serve, tls: ssl.SSLContext | None, authority: Authority, drip: str) -> None:
     """A byte now and then, wherever it falls: each would start a socket's timeout anew."""
     start, drop = DRIPS[drip]
     stop = threading.Event()

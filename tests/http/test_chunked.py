@@ -164,7 +164,7 @@ def _payload(prefix: bytes) -> bytes:
         (b"0\r\n\r\n", None, (b"", 0, None)),
         (b"nonsense\r\n", None, (b"", 0, None)),
         (b"-1\r\nabc", None, (b"", 0, None)),
-        (b"2;ext=\"a\"\r\nab", None, (b"ab", 13, 0)),
+        (b'2;ext="a"\r\nab', None, (b"ab", 13, 0)),
     ],
 )
 def test_split_chunks(window: bytes, left: int | None, expected: tuple[bytes, int, int | None]) -> None:

@@ -230,9 +230,7 @@ def test_ipv6(serve: Serve) -> None:
     assert server.left.wait(PROMPT)
 
 
-def test_a_call_that_was_cut_before_it_connects_connects_to_nothing(
-    serve: Serve, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_call_that_was_cut_before_it_connects_connects_to_nothing(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
     """A name that resolves only after the cut: no connection is opened any more."""
     resolving, cut = threading.Event(), threading.Event()
     resolve = socket.getaddrinfo

@@ -64,8 +64,20 @@ def test_nothing_dangerous(module: Path) -> None:
 @pytest.mark.parametrize(
     "code",
     [
-        *("eval('1')", "exec(code)", "compile(text, '', 'exec')", "__import__(name)", "os.system('ls')", "pickle.loads(b'')"),
-        *("subprocess.run('ls', shell=True)", "Popen(argv, shell=flag)", "requests.get(url, verify=False)", "yaml.load(text)"),
+        *(
+            "eval('1')",
+            "exec(code)",
+            "compile(text, '', 'exec')",
+            "__import__(name)",
+            "os.system('ls')",
+            "pickle.loads(b'')",
+        ),
+        *(
+            "subprocess.run('ls', shell=True)",
+            "Popen(argv, shell=flag)",
+            "requests.get(url, verify=False)",
+            "yaml.load(text)",
+        ),
         *("import pickle", "from marshal import loads", "import xmlrpc.client", "ssl._create_unverified_context()"),
     ],
 )

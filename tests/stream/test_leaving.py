@@ -257,7 +257,9 @@ def test_the_end_may_come_from_another_thread(streamguard_gateway: Factory, how:
     gateway.wait_left()
 
 
-@pytest.mark.parametrize("script", ["chat a\nreset", "headers 500", "headers 200 content-type: text/html\nraw <p>", "event x"])
+@pytest.mark.parametrize(
+    "script", ["chat a\nreset", "headers 500", "headers 200 content-type: text/html\nraw <p>", "event x"]
+)
 def test_a_failed_stream_waits_for_no_collector(streamguard_gateway: Factory, script: str) -> None:
     """What a stream held goes with the last reference to it: its error makes no reference cycle."""
     gateway = streamguard_gateway(script)

@@ -82,7 +82,11 @@ def test_requests_keywords_pass_through(streamguard_gateway: Factory) -> None:
     assert (request.headers["Cookie"], seen) == ("c=1", [200])
 
 
-@pytest.mark.parametrize("data", ["plain", b"plain", {"plain": "1"}, [("plain", "1")], iter([b"pl", b"ain"])], ids=lambda data: type(data).__name__)
+@pytest.mark.parametrize(
+    "data",
+    ["plain", b"plain", {"plain": "1"}, [("plain", "1")], iter([b"pl", b"ain"])],
+    ids=lambda data: type(data).__name__,
+)
 def test_bodies_of_any_kind(streamguard_gateway: Factory, data: Any) -> None:
     """data= and files= send what they send with requests."""
     gateway = streamguard_gateway(GOOD)

@@ -203,7 +203,11 @@ def test_never_after_a_chunk(streamguard_gateway: Factory) -> None:
         assert (len(gateway.requests), run.stream.report.attempts) == (1, 1)
 
 
-@pytest.mark.parametrize("decode", ["events", "json", "bytes", lambda event: event.data], ids=lambda decode: decode if isinstance(decode, str) else "callable")
+@pytest.mark.parametrize(
+    "decode",
+    ["events", "json", "bytes", lambda event: event.data],
+    ids=lambda decode: decode if isinstance(decode, str) else "callable",
+)
 def test_never_after_a_chunk_of_any_kind(streamguard_gateway: Factory, decode: Any) -> None:
     """The same for every decoder."""
     gateway = streamguard_gateway("event 1\nstall", "event 2")
