@@ -105,8 +105,8 @@ def _rank(count: int, quantile: float, confidence: float | None) -> int | None:
 def _may_exceed(count: int, quantile: float, doubt: float) -> int | None:
     """Return the most samples that may lie above one that bounds the quantile; None if not even zero may.
 
-    k may, if *doubt* is not less than the probability that k or fewer of *count* samples exceed the quantile. In logarithms:
-    quantile**count is no float any more for many samples.
+    k may, if *doubt* is not less than the probability that k or fewer of *count* samples exceed the quantile. In
+    logarithms: quantile**count is no float any more for many samples.
     """
     if quantile**count > doubt:
         return None

@@ -144,7 +144,7 @@ class Chain:
         in a circle, or that do not exist.
 
         Limits
-            A step that ignores its cancel is left behind 0.05 s after its limit: its report says `overran`, its late
+            A step that ignores its cancel is left behind 0.04 s after its limit: its report says `overran`, its late
             result is dropped, its thread goes on until it ends by itself.
         """
         steps = dict(self._steps)

@@ -24,7 +24,7 @@ __all__ = ["GRACE_SECONDS", "abandoned_threads", "bounded_call", "left_behind", 
 
 T = TypeVar("T")
 
-GRACE_SECONDS = 0.05
+GRACE_SECONDS = 0.04
 """How long a cancelled call may take to leave before it is left behind."""
 
 _left_behind: set[Callable[[], bool]] = set()
@@ -43,7 +43,7 @@ def bounded_call(
 
     limit:  seconds; None: only the ambient deadline and the token bound it. 0 or less is already spent: fn never runs.
     cancel: a token whose cancel ends the wait; default: the current one. fn runs under a child of it, `current_token`.
-    grace:  seconds that fn may take to leave once it is cancelled. Default 0.05.
+    grace:  seconds that fn may take to leave once it is cancelled. Default 0.04.
     name:   for the thread and in messages.
 
     fn runs in a daemon thread, in a copy of the caller's context; what it raises propagates as it is.

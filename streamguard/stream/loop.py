@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 import requests
 
-from ..core.bounded import left_behind
+from ..core.bounded import GRACE_SECONDS, left_behind
 from ..core.cancel import CancelToken
 from ..core.clock import monotonic
 from ..core.deadline import Deadline, current_deadline, deadline
@@ -34,8 +34,6 @@ from .waiting import Waiting
 
 __all__ = ["StreamLoop"]
 
-JOIN_SECONDS = 0.04
-"""How long the consumer waits for a cut reader to be gone before it counts it as abandoned."""
 
 _DRAIN_SECONDS = 0.05
 """How long a body may take to end after the end marker, where its connection could then serve others."""
@@ -129,7 +127,7 @@ class StreamLoop:
     def cut(self) -> None:
         """Stop the attempt that is running, if one is, and count its thread if it stays. From any thread."""
         pump, self._waiting.pump = self._waiting.pump, None
-        if pump is not None and not pump.stop("cut", JOIN_SECONDS):
+        if pump is not None and not pump.stop("cut", GRACE_SECONDS):
             self._recorder.left_behind.add(self._recorder.attempts)
             left_behind(pump)
 
