@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import TypedDict
 
@@ -54,7 +54,7 @@ class CommandPlan:
                    result line when it is read: for turns, whose end is decided by what comes first.
     """
 
-    argv: Sequence[str]
+    argv: Sequence[str] = field(repr=False)
     format: str = "lines"
     first: Seconds = None
     idle: Seconds = None
@@ -63,8 +63,8 @@ class CommandPlan:
     pty: bool = False
     on_stall: Callable[[Stall], object] | None = None
     cancel: CancelToken | None = None
-    input: str | bytes | None = None
-    env: Mapping[str, str] | None = None
+    input: str | bytes | None = field(default=None, repr=False)
+    env: Mapping[str, str] | None = field(default=None, repr=False)
     cwd: str | os.PathLike[str] | None = None
     stdout_only: bool = False
     ignore: Patterns = None

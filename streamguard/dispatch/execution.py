@@ -5,7 +5,7 @@ import functools
 import logging
 import threading
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from ..core import CancelToken, monotonic
@@ -44,7 +44,7 @@ class Plan:
 
     record: ExecutionRecord
     members: tuple[Member, ...]
-    prompt: str | Callable[[str], str]
+    prompt: str | Callable[[str], str] = field(repr=False)
     limits: Limits
     follow: Follow | None = None
     recorded: bool = False

@@ -29,6 +29,8 @@ _LEAST_PATIENCE = 0.25
 _MARGIN = 0.5
 _BACKLOG = 100
 _KEPT_IN_MEMORY = 1000
+_KEEPER_SECONDS = 5.0
+"""How long a close waits for a renewal of the lease that is under way."""
 
 _log = logging.getLogger("streamguard")
 
@@ -62,6 +64,7 @@ class Ledger:
         self._running = 0
         self._lock = threading.Lock()
         self._keeper: queue.SimpleQueue[None] | None = None
+        self._keeping: threading.Thread | None = None
 
     def begin_execution(self, record: ExecutionRecord, losses: Losses) -> None:
         """Record that a dispatch runs."""
@@ -124,6 +127,9 @@ class Ledger:
 
     def close(self) -> None:
         """Give up the lease, and close the store."""
+        if self._keeping is not None:
+            # A connection that it gives back to a closed store would stay open.
+            self._keeping.join(_KEEPER_SECONDS)
         if not self.store.in_memory and self.store.opened:
             self._try("lease", Losses(), self.store.give_up_lease)
         self.store.close()
@@ -136,7 +142,8 @@ class Ledger:
             if self._running and self._keeper is None:
                 self._keeper = queue.SimpleQueue()
                 keep = functools.partial(_keep, self, self._keeper, self.store.lease / 3)
-                threading.Thread(target=keep, name="streamguard-lease", daemon=True).start()
+                self._keeping = threading.Thread(target=keep, name="streamguard-lease", daemon=True)
+                self._keeping.start()
             elif not self._running and self._keeper is not None:
                 self._keeper.put(None)
                 self._keeper = None

@@ -1,6 +1,6 @@
 """What is recorded, as plain data, and the rows of the tables that it stands for. No statement is run here."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ..core.clock import wall
@@ -41,7 +41,7 @@ class ExecutionRecord:
     conversation: str
     mode: str
     members: list[str]
-    prompt: str
+    prompt: str = field(repr=False)
     options: dict[str, Any]
     status: ExecutionStatus
     reason: str | None = None

@@ -12,7 +12,7 @@ import subprocess
 import termios
 import tty
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import psutil
 
@@ -44,10 +44,10 @@ class Spec:
     pty:   give the program a terminal as standard output, for those that hold output back in a pipe.
     """
 
-    argv: tuple[str, ...]
-    env: Mapping[str, str] | None = None
+    argv: tuple[str, ...] = field(repr=False)
+    env: Mapping[str, str] | None = field(default=None, repr=False)
     cwd: str | os.PathLike[str] | None = None
-    input: bytes | None = None
+    input: bytes | None = field(default=None, repr=False)
     inherit_stdin: bool = False
     pty: bool = False
 

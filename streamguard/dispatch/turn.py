@@ -5,7 +5,7 @@ import logging
 import queue
 import uuid
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ..core import CancelToken, Deadline, monotonic
@@ -49,7 +49,7 @@ class TurnPlan:
     execution_id: str
     conversation: str
     member: Member
-    prompt: str | Callable[[str], str]
+    prompt: str | Callable[[str], str] = field(repr=False)
     output_timeout: float
     tool_timeout: float | None = None
     first: float | None = None

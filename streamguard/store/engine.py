@@ -84,8 +84,9 @@ def _url_of(given: str | None, option: str) -> URL:
         if url.drivername in ("postgresql", "postgres"):
             url = url.set(drivername="postgresql+psycopg")
         url.get_dialect()
-    except (ArgumentError, NoSuchModuleError) as exc:
-        raise UsageError(f"{option} takes a URL such as sqlite:///records.db or postgresql://user@host/name") from exc
+    except (ArgumentError, NoSuchModuleError, ValueError):
+        # Not its cause: the text of that may quote the URL, password and all.
+        raise UsageError(f"{option} takes a URL such as sqlite:///records.db or postgresql://user@host/name") from None
     except ImportError as exc:
         raise UsageError(f"{option} needs the package {exc.name} for this URL: pip install it") from exc
     return url

@@ -6,7 +6,7 @@ here, its body is still being read) or `Opened`, then a `Block` for each that wa
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import requests
@@ -56,7 +56,7 @@ class Rejected:
 class Block:
     """A block of the body, as it was read."""
 
-    data: Any
+    data: Any = field(repr=False)
     """bytes, but in an `Item`."""
     at: float
     """When it arrived."""

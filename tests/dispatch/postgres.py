@@ -21,15 +21,25 @@ USER = "streamguard"
 @pytest.fixture(scope="session")
 def postgresql_server() -> Iterator[str]:
     """Start a server, and return its address; without PostgreSQL skip, or fail where CI=true."""
-    programs = find_programs()
-    folder = Path(tempfile.mkdtemp(prefix="streamguard-postgresql-"))
-    run = Server(programs, folder, free_port())
+    run = started(find_programs())
     try:
-        run.start()
         yield f"{USER}@127.0.0.1:{run.port}"
     finally:
         run.stop()
-        shutil.rmtree(folder, ignore_errors=True)
+
+
+def started(programs: Path, attempts: int = 5) -> "Server":
+    """Start a server; on another port if somebody took the one that was just free."""
+    for left in reversed(range(attempts)):
+        run = Server(programs, Path(tempfile.mkdtemp(prefix="streamguard-postgresql-")), free_port())
+        try:
+            run.start()
+            return run
+        except subprocess.SubprocessError:
+            run.stop()
+            if not left:
+                raise
+    raise AssertionError("unreachable")
 
 
 @pytest.fixture
@@ -78,6 +88,7 @@ class Server:
 
     def stop(self) -> None:
         self._run("pg_ctl", "stop", "--wait", "--mode=immediate", check=False)
+        shutil.rmtree(self._folder, ignore_errors=True)
 
     def _run(self, program: str, *arguments: str, check: bool = True) -> None:
         command = [self._programs / program, f"--pgdata={self._data}", *arguments]

@@ -25,7 +25,7 @@ from streamguard.testing import Gateway
 from . import wire
 
 Factory = Callable[..., Gateway]
-PROMPT = 3.0
+PROMPT = 15.0
 """Seconds of which an idle machine needs a hundredth: how late a very busy one may be."""
 
 

@@ -39,10 +39,10 @@ def _call(node: ast.AST) -> Iterator[str]:
     if name in BUILT_IN or name in CALLS:
         yield name
     for keyword in node.keywords:
-        given = keyword.value.value if isinstance(keyword.value, ast.Constant) else "computed"
-        if keyword.arg == "shell" and given is not False:
-            yield f"shell={given}"
-        if keyword.arg in ("verify", "check_hostname") and given is False:
+        off = isinstance(keyword.value, ast.Constant) and keyword.value.value is False
+        if keyword.arg == "shell" and not off:
+            yield "shell="
+        if keyword.arg in ("verify", "check_hostname") and off:
             yield f"{keyword.arg}=False"
 
 

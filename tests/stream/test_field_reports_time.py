@@ -76,7 +76,7 @@ def test_B001_total_bounds_the_whole_transfer(streamguard_gateway: Streams, scri
     assert seen.error.errno == errno.ETIMEDOUT
     assert "total=0.4" in str(seen.error)
     assert 0.4 <= seen.elapsed < 0.4 + PROMPT
-    assert not has_reader(stream)
+    wait_until(lambda: not has_reader(stream))
     gateway.wait_left()
 
 
@@ -157,7 +157,7 @@ def test_B005_a_slow_header_block_is_cut(
     assert seen.error.phase == "response"
     assert 0.3 <= seen.elapsed < 0.3 + PROMPT
     gateway.wait_left()
-    assert not has_reader(stream)
+    wait_until(lambda: not has_reader(stream))
 
 
 def test_B006_there_are_finite_limits_by_default(streamguard_gateway: Streams) -> None:
@@ -216,7 +216,7 @@ def test_B008_B009_a_black_hole_is_found_without_a_sign_of_the_peer() -> None:
         seen = consume(stream)
         assert isinstance(seen.error, StreamInactivityTimeoutError)
         assert (len(seen.items), len(seen_requests), seen.error.errno) == (2, 1, errno.ETIMEDOUT)
-        assert not has_reader(stream)
+        wait_until(lambda: not has_reader(stream))
         release.set()
 
 
@@ -533,7 +533,7 @@ def test_B033_the_cut_needs_no_newer_urllib3(streamguard_gateway: Streams, monke
     gateway = streamguard_gateway(ENDLESS)
     stream = stream_from(gateway, total=0.2)
     assert isinstance(failure(stream), DeadlineExceededError)
-    assert not has_reader(stream)
+    wait_until(lambda: not has_reader(stream))
     gateway.wait_left()
 
 
@@ -625,7 +625,7 @@ def test_B045_stop_works_from_any_thread_in_any_phase(streamguard_gateway: Strea
     assert isinstance(results[0].error, StreamCancelledError) == (how == "cancel")
     assert stream.report.outcome == ("cancelled" if how == "cancel" else "closed")
     gateway.wait_connections(1, still_open=0)
-    assert not has_reader(stream)
+    wait_until(lambda: not has_reader(stream))
 
 
 def test_B046_a_timeout_is_final_for_its_stream(streamguard_gateway: Streams) -> None:
@@ -707,7 +707,7 @@ def test_B050_the_body_of_an_error_is_kept(streamguard_gateway: Streams, status:
     assert (error.status_code, error.retry_after, error.body, error.request_id) == (status, 7, body, "r-1")
     assert "no such key" in str(error)
     assert error.headers["retry-after"] == "7"
-    assert not has_reader(stream)
+    wait_until(lambda: not has_reader(stream))
     gateway.wait_connections(1, still_open=0)
 
 
@@ -732,7 +732,7 @@ def test_B050_the_read_of_an_error_body_is_bounded(
     assert seen.error.status_code == 500
     assert len(seen.error.body) <= 65_536
     assert seen.elapsed < most
-    assert not has_reader(stream)
+    wait_until(lambda: not has_reader(stream))
     gateway.wait_connections(1, still_open=0)
 
 
@@ -887,7 +887,7 @@ def test_B116_ctrl_c_interrupts_a_waiting_next(streamguard_gateway: Streams, lim
             pass
     assert monotonic() - sent[0] < PROMPT
     stream.close()
-    assert not has_reader(stream)
+    wait_until(lambda: not has_reader(stream))
     gateway.wait_left()
 
 

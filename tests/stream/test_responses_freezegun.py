@@ -27,7 +27,7 @@ from streamguard import (
 )
 from streamguard.core.clock import monotonic
 
-from .live import PROMPT, Streams, consume, failure, has_reader, stream_from
+from .live import PROMPT, Streams, consume, failure, has_reader, stream_from, wait_until
 
 URL = "http://mocked.invalid/v1/chat/completions"
 CHUNK = 'data: {"choices": [{"index": 0, "delta": {"content": "%s"}}]}\n\n'
@@ -60,7 +60,7 @@ def test_a_mocked_chat_is_read_to_its_end(mock: responses.RequestsMock) -> None:
     assert (report.request_id, report.status_code, report.host) == ("r-1", 200, "mocked.invalid")
     assert report.bytes == len(HELLO + DONE)
     assert report.abandoned_threads == 0
-    assert not has_reader(stream)
+    wait_until(lambda: not has_reader(stream))
 
 
 @pytest.mark.parametrize("decode", ["chat", "events", "json", "bytes", lambda event: event.data])
