@@ -27,8 +27,8 @@ FRAMINGS = ("chunked", "length", "close", "http10")
 SIGHTS = ("consumer has control", "thread gone", "server saw the close")
 _CROWDS = (("1", 1, 0.0), ("200 at once", 200, 0.0), ("1000 over 8 s", 1000, 8.0), ("1000 at once", 1000, 0.0))
 _QUICK_CROWDS = (("1", 1, 0.0), ("200 at once", 200, 0.0))
-_SINGLES = 5
-"""How often a crowd of one is measured."""
+_SINGLES, _SINGLE_LIMIT = 20, 0.2
+"""How often a crowd of one is measured, and its limit."""
 _LIMIT = 3.0
 _QUICK_LIMIT = 1.0
 
@@ -86,7 +86,8 @@ def gather(server: SilentServer, crowds: tuple[tuple[str, int, float], ...], lim
     _Crowd(server, 20, 0.0, 0.2).run()  # so that the first is no worse off than the second
     before = _held()
     for label, count, spread_over in crowds:
-        rounds = [_Crowd(server, count, spread_over, limit).run() for _ in range(_SINGLES if count == 1 else 1)]
+        times, seconds = (_SINGLES, _SINGLE_LIMIT) if count == 1 else (1, limit)
+        rounds = [_Crowd(server, count, spread_over, seconds).run() for _ in range(times)]
         results.append({"label": label, "count": count, **_joined(rounds)})
     after = _held()
     return {"crowds": results, "left": {name: after[name] - before[name] for name in before}}
