@@ -56,11 +56,19 @@ def _about(figures: Mapping[str, Any]) -> str:
     versions = ", ".join(f"{name} {version}" for name, version in machine["versions"].items())
     where = f"{machine['python']}, {machine['system']}, {machine['processor']}, {machine['cores']} cores"
     kind = "`make bench-quick`, too few rounds for conclusions" if figures["quick"] else "`make bench`"
-    lines = [f"Measured on {figures['date']} by {kind}, on {where}; the load average before it was {figures['load']:.1f}."]
+    lines = [f"Measured on {figures['date']} by {kind}, on {where}.", _load(figures["load"], machine["cores"])]
     lines.append(f"Versions: {versions}.")
     if machine["missing"]:
         lines.append(f"Not installed, and left out: {', '.join(machine['missing'])}.")
     return textwrap.fill(" ".join(lines), 118, break_long_words=False, break_on_hyphens=False)
+
+
+def _load(loads: Sequence[float], cores: int) -> str:
+    """Say how busy the machine was: a part of this suite alone makes a load of up to twice the cores."""
+    told = f"The load average was {loads[0]:.1f} before it, and {max(loads[1:], default=0.0):.1f} at most behind a part."
+    if max(loads) > 2 * cores:
+        told += " **The machine had other work to do: times, other than ratios of CPU, are worse than they would be.**"
+    return told
 
 
 def _bars(parts: Mapping[str, Any]) -> str:

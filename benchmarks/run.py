@@ -47,7 +47,7 @@ def _measure_all(names: Sequence[str], *, quick: bool) -> dict[str, Any]:
         "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
         "quick": quick,
         "machine": machine.describe(),
-        "load": machine.load(),
+        "load": [machine.load()],
         "parts": {},
     }
     print(_heading(figures["machine"]), flush=True)
@@ -55,6 +55,7 @@ def _measure_all(names: Sequence[str], *, quick: bool) -> dict[str, Any]:
         begun = time.monotonic()
         figures["parts"][name] = measure_part(name, quick=quick)
         figures["parts"][name]["seconds"] = time.monotonic() - begun
+        figures["load"].append(machine.load())
         _show(name, figures["parts"][name])
     return figures
 

@@ -124,10 +124,17 @@ def test_curves_are_drawn() -> None:
 def test_a_part_that_is_missing_is_said_on_the_page() -> None:
     """The page is made of what there is; the template has no place that nothing fills."""
     machine = {"python": "3", "system": "s", "processor": "p", "cores": 2, "versions": {}, "missing": ["litellm"]}
-    figures = {"date": "2020-01-02", "quick": True, "load": 0.5, "machine": machine, "parts": {"cost": {"failed": "why"}}}
+    figures = {
+        "date": "2020-01-02",
+        "quick": True,
+        "load": [0.5, 9.0],
+        "machine": machine,
+        "parts": {"cost": {"failed": "why"}},
+    }
     text = page.fill(page.TEMPLATE.read_text(encoding="utf-8"), figures)
     assert "*Not measured in this run: why.*" in text
     assert "left out: litellm" in text
+    assert "The machine had other work to do" in " ".join(text.split())
     assert "{{" not in text
 
 

@@ -135,7 +135,7 @@ def work(url: str, stories: "queue.SimpleQueue[Story | None]", told: list[Story]
 def hanging(threads: list[threading.Thread]) -> list[str]:
     """Return the stacks of the threads that are still there."""
     frames = sys._current_frames()
-    return ["".join(traceback.format_stack(frames[t.ident])) for t in threads if t.ident in frames]
+    return ["".join(traceback.format_stack(frames[t.ident])) for t in threads if t.is_alive() and t.ident in frames]
 
 
 def test_random_faults_side_by_side() -> None:
