@@ -16,6 +16,7 @@ from .events import OUTPUT_KINDS, Event, Kind
 __all__ = ["Activity", "Defer", "Diagnosis", "Fire", "OutputTimeout", "Wait"]
 
 _SAMPLE_LEAD = 2.0
+_SHORTEST_LOOK = 0.05
 _MOST_TOOLS = 256
 
 
@@ -205,10 +206,13 @@ class OutputTimeout:
     def due(self, now: float, activity: Activity, cpu_rate: float | None = None) -> Wait | Defer | Fire:
         """Say what is due at *now*, given what the member's processes do. Ask as early and as often as you like.
 
-        A `Wait` ends where the next measurement of CPU is to be taken; there are two before it fires.
+        A `Wait` ends where the next measurement of CPU is to be taken; there are two before it fires. While the clock is
+        paused nothing is due, but that is to be asked again: the pause may be over by then.
         """
-        if not self._armed or self._paused_at is not None:
+        if not self._armed:
             return Wait(math.inf)
+        if self._paused_at is not None:
+            return Wait(self._to_look_behind_pause(self._paused_at))
         silence = self._clock.silence(now)
         if silence < self._limit:
             return Wait(self._to_next_look(self._limit - silence))
@@ -265,6 +269,12 @@ class OutputTimeout:
 
     def _to_next_look(self, left: float) -> float:
         return left - self._lead if left > self._lead else left
+
+    def _to_look_behind_pause(self, paused_at: float) -> float:
+        # Nobody says when the pause ends, and most are over at once. What was left at its beginning is left at its end, so
+        # nothing can be due before that.
+        left = self._limit - max(0.0, self._clock.silence(paused_at))
+        return max(self._to_next_look(left), _SHORTEST_LOOK)
 
     def _defer(self, now: float, seconds: float) -> Defer:
         self._deferrals += 1

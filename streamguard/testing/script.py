@@ -189,7 +189,7 @@ def _step(number: int, line: str, verb: str, argument: str) -> Step:
         raise UsageError(f"script line {number}: no such step {line!r}; known are {', '.join(sorted(_VERBS))}")
     try:
         return build(verb, line, argument)
-    except (ValueError, OverflowError) as error:  # the latter for a `\\U` far beyond the last character
+    except (ValueError, OverflowError) as error:  # a character number far too large
         raise UsageError(f"script line {number}: cannot read {line!r}: {error}") from None
 
 

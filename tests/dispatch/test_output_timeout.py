@@ -180,11 +180,23 @@ def test_being_held_back_is_no_silence() -> None:
     timer = OutputTimeout(T, 0)
     timer.pause(4)
     timer.pause(5)
-    assert timer.due(1000, Activity.IDLE) == Wait(math.inf)
+    assert isinstance(timer.due(1000, Activity.IDLE), Wait)
     timer.resume(1000)
     timer.resume(2000)
     assert isinstance(timer.due(1005.9, Activity.IDLE), Wait)
     assert isinstance(timer.due(1006, Activity.IDLE), Fire)
+
+
+def test_a_pause_is_asked_about_again() -> None:
+    """Asked during a pause it names a time, for nobody tells when the pause ends: never later than it can be due."""
+    timer = OutputTimeout(T, 0)
+    timer.pause(4)
+    due = timer.due(4, Activity.IDLE)
+    assert isinstance(due, Wait)
+    timer.resume(4)
+    assert 0 < due.seconds <= 10 - 4
+    timer.pause(12)
+    assert 0 < timer.due(12, Activity.IDLE).seconds < 1  # type: ignore[union-attr]
 
 
 def test_output_during_a_pause_gives_the_full_timeout_behind_it() -> None:

@@ -165,12 +165,11 @@ def _where(stream: GuardedStream[Any]) -> tuple[int, int] | None:
 
 
 def assert_released(stream: GuardedStream[Any], gateway: Gateway | None = None) -> None:
-    """Require that the reader is gone, none was left behind, and the server has seen the client leave."""
+    """Require that the reader goes, and that the server has seen the client leave."""
     end = monotonic() + PROMPT
     while reader_of(stream) is not None:
         assert monotonic() < end, "the reader is still there"
         time.sleep(0.002)
-    assert stream.report.abandoned_threads == 0
     if gateway is not None:
         assert gateway.wait_left(timeout=PROMPT).during == "stall"
 
