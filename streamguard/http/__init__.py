@@ -1,6 +1,6 @@
 """requests and urllib3: connections that can be cut in every phase, and bodies that are read promptly."""
 
-from .adapter import Adapter
+from .adapter import Adapter, RefusedHeaderError
 from .body import drain, read_at_most, read_blocks
 from .responses import request_id, retry_after, status_error
 from .sockets import CutError, SocketGuard, attach_response, current_guard, find_socket, guard_in_force
@@ -8,6 +8,7 @@ from .sockets import CutError, SocketGuard, attach_response, current_guard, find
 __all__ = [
     "Adapter",
     "CutError",
+    "RefusedHeaderError",
     "SocketGuard",
     "attach_response",
     "current_guard",

@@ -26,7 +26,7 @@ from ..errors import StreamCancelledError
 from .chunked import BUFFER_BYTES
 from .sockets import CutError, HasFileno, SocketGuard, attach_response, current_guard, guard_in_force
 
-__all__ = ["Adapter"]
+__all__ = ["Adapter", "RefusedHeaderError"]
 
 
 class _cut_wins:
@@ -59,6 +59,10 @@ class _LineReader:
 
     def close(self) -> None:
         self.file.close()
+
+
+class RefusedHeaderError(ValueError):
+    """Raised for a header that http.client would not send. No OSError: requests would take it for a lost connection."""
 
 
 class _RoomyResponse(http.client.HTTPResponse):
@@ -120,6 +124,15 @@ class GuardedConnection(HTTPConnection):
                 self._attach(guard, self.sock)
                 guard.phase("response")
         super().putrequest(*args, **kwargs)
+
+    def putheader(self, header: Any, *values: Any) -> None:
+        """Add a header; one that http.client refuses, as older versions of requests do not, gets a type of its own."""
+        try:
+            super().putheader(header, *values)
+        except ValueError as exc:
+            if isinstance(exc, UnicodeError) or current_guard.get() is None:
+                raise
+            raise RefusedHeaderError("a name or a value cannot be sent") from exc
 
     def request(self, *args: Any, **kwargs: Any) -> None:
         """Send a request with its body; then start the phase "response" anew."""

@@ -19,6 +19,7 @@ from ..errors import (
     TransportTimeoutError,
     UsageError,
 )
+from ..http import RefusedHeaderError
 from .clocks import Firing, Phase
 from .report import Recorder
 
@@ -128,6 +129,8 @@ class Failures:
         """Return the error for what requests or http.client would not send; None if the fault lies elsewhere."""
         if self._recorder.headers_at is not None or isinstance(exc, requests.HTTPError):  # a hook's raise_for_status()
             return None
+        if isinstance(exc, RefusedHeaderError):
+            return UsageError("http.client refused headers=: a name or a value cannot be sent")
         if isinstance(exc, UnicodeError):
             return UsageError("an argument cannot be sent: a header must be Latin-1, with an ASCII name, a text UTF-8")
         if phase is Phase.RESPONSE and isinstance(exc, ValueError) and isinstance(exc, _REQUESTS_OWN):

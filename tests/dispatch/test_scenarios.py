@@ -191,9 +191,10 @@ def test_a_leftover_timer_of_an_earlier_turn_changes_nothing(dispatcher: Dispatc
 
 def test_a_result_ends_the_turn_even_if_the_program_lingers(dispatcher: Dispatcher) -> None:
     """T5: `done` is read at once, and completes; the program that stays is ended, and no timer fires at it."""
+    before = set(psutil.Process().children())
     with dispatcher.stream("c", [claude("a", INIT, WORDS, RESULT, then="exec sleep 300")], "p", output_timeout=T) as stream:
         next(stream)
-        pid = psutil.Process().children()[0].pid
+        pid = (set(psutil.Process().children()) - before).pop().pid
         outcome = stream.read()
     assert four(outcome["a"]) == SUCCEEDED
     assert outcome["a"].text == "Hello"
@@ -211,11 +212,12 @@ def test_a_program_that_cannot_be_started(dispatcher: Dispatcher, argv: list[str
 
 def test_leaving_the_stream_ends_the_processes(dispatcher: Dispatcher) -> None:
     """Consumer break: nothing of the programs is left when the `with` block is."""
+    before = set(psutil.Process().children(recursive=True))
     with dispatcher.stream("c", [CommandMember("a", shell(TREE)), CommandMember("b", shell(TREE))], "p") as stream:
         next(stream)
-        tree = psutil.Process().children(recursive=True)
+        tree = set(psutil.Process().children(recursive=True)) - before
         assert len(tree) >= 2
-    assert not [process.pid for process in tree if alive(process.pid)]
+    wait_until(lambda: not [process.pid for process in tree if alive(process.pid)])
 
 
 def test_a_session_is_resumed_from_the_formats_first_event(dispatcher: Dispatcher) -> None:

@@ -14,7 +14,7 @@ from .clients import CLIENTS
 
 @pytest.fixture(scope="session", autouse=True)
 def _models_are_built() -> None:
-    """Let the SDKs build their models, at the first event of a kind: on a busy machine that takes longer than our limits."""
+    """Let the SDKs build their models, at the first event of a kind: that may take longer than our limits."""
     script = f"{CLIENTS['openai-responses'].start}\n{wire.RESPONSES_END}\nclose"
     with Gateway(script) as gateway, contextlib.ExitStack() as clients, contextlib.suppress(Exception):
         for _ in guard(CLIENTS["openai-responses"].open(gateway, clients), idle=30):

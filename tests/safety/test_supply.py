@@ -93,6 +93,8 @@ def asked_by(required: Requirement) -> list[Requirement]:
 def test_the_pins_are_closed() -> None:
     """What the pinned packages ask for, as far as they are installed here, is pinned as well, in a version they allow."""
     pinned = pins("dev")
+    if Version(importlib.metadata.version("rich")).major != pinned["rich"].major:
+        pytest.skip("the oldest allowed packages are installed here, which ask for others")
     asked = [*closure()]
     assert len(asked) > 40
     missing = {required.name for _, required in asked if canonicalize_name(required.name) not in pinned}
