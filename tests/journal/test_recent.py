@@ -71,10 +71,10 @@ def test_the_longest_time_without_a_byte_is_not_the_longest_gap() -> None:
     numbers = the(stream(beats, idle=0.6, name="chat")).numbers
     assert numbers["max_gap"] >= 0.45
     assert 0.15 <= numbers["max_byte_gap"] < numbers["max_gap"]
-    silent = the(stream("headers\nwait 0.2\nchat a\nreset", first=5)).numbers
+    silent = the(stream("headers\nwait 0.2\nchat a\nstall", first=5, idle=0.1)).numbers
     assert silent["max_byte_gap"] >= 0.2
     policy = before_first_chunk(1, wait=lambda state: 0.5)
-    again = the(stream("headers\ncomment x\nstall", "chat a\nreset", first=0.1, retry=policy)).numbers
+    again = the(stream("headers\ncomment x\nstall", "chat a\nstall", first=0.1, idle=0.1, retry=policy)).numbers
     assert again["attempts"] == 2
     assert again["max_byte_gap"] < 0.5
 
