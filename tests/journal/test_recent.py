@@ -69,10 +69,10 @@ def test_the_longest_time_without_a_byte_is_not_the_longest_gap() -> None:
     """Heartbeats shorten the one and not the other; it counts from the headers on, and per attempt."""
     beats = "chat a\nwait 0.15\ncomment x\nwait 0.15\ncomment x\nwait 0.15\nchat b\nstall"
     numbers = the(stream(beats, idle=0.6, name="chat")).numbers
-    assert numbers["max_gap"] >= 0.45
-    assert 0.15 <= numbers["max_byte_gap"] < numbers["max_gap"]
+    assert numbers["max_gap"] >= 0.4
+    assert 0.1 <= numbers["max_byte_gap"] < numbers["max_gap"]
     silent = the(stream("headers\nwait 0.2\nchat a\nstall", first=5, idle=0.1)).numbers
-    assert silent["max_byte_gap"] >= 0.2
+    assert silent["max_byte_gap"] >= 0.15
     policy = before_first_chunk(1, wait=lambda state: 0.5)
     again = the(stream("headers\ncomment x\nstall", "chat a\nstall", first=0.1, idle=0.1, retry=policy)).numbers
     assert again["attempts"] == 2
