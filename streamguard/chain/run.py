@@ -14,9 +14,10 @@ from typing import Any
 
 from ..core.bounded import GRACE_SECONDS, left_behind
 from ..core.cancel import CancelToken, current_token
-from ..core.clock import longest_wait, monotonic
+from ..core.clock import monotonic
 from ..core.deadline import Deadline, deadline
 from ..core.pump import Feed, Pump
+from ..core.waits import take
 from ..errors import StreamguardError, UsageError
 from ..telemetry.pools import take_place
 from .attempts import Ended, perform
@@ -194,7 +195,7 @@ class Run:
         seconds = self._seconds_to_wait()
         while True:
             try:
-                event = self._events.get_nowait() if seconds == 0 else self._events.get(timeout=seconds)
+                event = take(self._events, seconds)
             except queue.Empty:
                 return
             seconds = 0.0
@@ -205,7 +206,7 @@ class Run:
     def _seconds_to_wait(self) -> float | None:
         instants = (running.next_instant for running in self._running)
         due = min((instant for instant in instants if instant is not None), default=None)
-        return longest_wait(None if due is None else due - monotonic())
+        return None if due is None else due - monotonic()
 
     def _cut_overdue(self, now: float) -> None:
         self._note_cancel()

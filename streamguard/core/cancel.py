@@ -13,7 +13,7 @@ from types import TracebackType
 
 from ..telemetry.events import CloserFailed
 from ..telemetry.hooks import defer
-from .clock import longest_wait
+from .waits import take
 
 __all__ = ["CancelToken", "current_token"]
 
@@ -84,7 +84,7 @@ class CancelToken:
         bell: queue.SimpleQueue[None] = queue.SimpleQueue()
         unregister = self.on_cancel(lambda: bell.put(None))
         try:
-            bell.get(timeout=longest_wait(seconds))
+            take(bell, seconds)
         except queue.Empty:
             return self.cancelled
         finally:

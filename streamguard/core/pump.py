@@ -15,8 +15,8 @@ from typing import Any, Generic, TypeVar
 
 from ..errors import StreamguardError
 from .cancel import CancelToken
-from .clock import longest_wait
 from .thread_end import thread_ends
+from .waits import take
 
 __all__ = ["End", "Feed", "Pump", "forget_frames"]
 
@@ -109,10 +109,7 @@ class Pump(Generic[R]):
 
         An `End` stays: whoever asks again gets it again.
         """
-        if seconds is None or seconds > 0:
-            item = self._queue.get(timeout=longest_wait(seconds))
-        else:
-            item = self._queue.get_nowait()
+        item = take(self._queue, seconds) if seconds is None or seconds > 0 else self._queue.get_nowait()
         if isinstance(item, End):
             self._queue.put(item)
         return item

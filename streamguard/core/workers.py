@@ -12,10 +12,11 @@ from typing import Any, Generic, TypeAlias, TypeVar
 
 from ..errors import StreamguardError
 from .cancel import CancelToken
-from .clock import longest_wait, monotonic
+from .clock import monotonic
 from .forks import forks
 from .pump import End
 from .thread_end import thread_ends
+from .waits import take
 
 __all__ = ["Call"]
 
@@ -70,13 +71,10 @@ class Call(Generic[T]):
 
     def wait(self, seconds: float | None) -> End[T] | None:
         """Return how it ended; None when the token was cancelled, or *seconds* (None: no limit) have passed."""
-        until = None if seconds is None else monotonic() + seconds
-        while True:
-            try:
-                return self._ends.get(timeout=longest_wait(seconds))
-            except queue.Empty:
-                if until is not None and (seconds := until - monotonic()) <= 0:
-                    return None
+        try:
+            return take(self._ends, seconds)
+        except queue.Empty:
+            return None
 
     def stop(self, reason: object, grace: float) -> bool:
         """Cancel, wait at most *grace* seconds for the function to end, and return whether it has."""

@@ -10,6 +10,7 @@ from typing import Literal
 
 from ..core import CancelToken, monotonic
 from ..core.thread_end import thread_ends
+from ..core.waits import happens
 from ..errors import UsageError
 from ..telemetry import DispatchFinished, emit
 from .ledger import Losses
@@ -103,7 +104,7 @@ class Execution:
         """Wait at most *seconds* for the end; return whether it has come."""
         if self._thread is None:
             return True
-        if not self.ended.wait(seconds):
+        if not happens(self.ended, seconds):
             return False
         self._thread.join(1.0)
         return True

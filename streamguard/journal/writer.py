@@ -7,7 +7,8 @@ import uuid
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from ..core.clock import longest_wait, wall
+from ..core.clock import wall
+from ..core.waits import happens
 from .entries import JournalEntry
 from .making import instant
 
@@ -68,7 +69,7 @@ class Writer:
         done = threading.Event()
         self._queue.put(done)
         self._see_to_a_thread()
-        return done.wait(longest_wait(seconds))
+        return happens(done, seconds)
 
     @property
     def minds_forks(self) -> bool:

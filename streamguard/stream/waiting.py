@@ -5,7 +5,6 @@ a chunk in its hands, nor inside a function of the caller's.
 """
 
 import queue
-import threading
 
 from ..core.cancel import CancelToken
 from ..core.clock import monotonic
@@ -20,10 +19,6 @@ _LATE_SECONDS = 0.1
 
 _FLOOD_SECONDS = 0.5
 """How long blocks without a chunk may come, one right after the other, once a limit is used up."""
-
-_SIGNAL_SECONDS = 0.5
-"""No wait of the main thread is longer. Handlers of signals run there, and a signal that comes in the instant before a
-wait begins does not end it: Ctrl-C would be heard when the limit fires."""
 
 
 class Waiting:
@@ -83,8 +78,6 @@ class Waiting:
             self._overdue_since = None
         if self.deadline is not None:
             seconds = self.deadline.clamp(seconds)
-        if threading.current_thread() is threading.main_thread():
-            seconds = _SIGNAL_SECONDS if seconds is None else min(seconds, _SIGNAL_SECONDS)
         try:
             return self._take(seconds)
         finally:

@@ -34,9 +34,13 @@ def wait_for(holds, seconds=10):
 def wait_blocked(function):
     "Wait until some other thread is inside of *function*, at the same instruction, for a while."
     seen = []
+    def names(frame):
+        while frame is not None:
+            yield frame.f_code.co_name
+            frame = frame.f_back
     def blocked():
         frames = [f for ident, f in sys._current_frames().items() if ident != threading.get_ident()]
-        seen.append({(id(f), f.f_lasti) for f in frames if f.f_code.co_name == function})
+        seen.append({(id(f), f.f_lasti) for f in frames if function in names(f)})
         return len(seen) > 4 and seen[-1] and seen[-1] == seen[-4]
     wait_for(blocked)
 """

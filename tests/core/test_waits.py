@@ -1,0 +1,124 @@
+"""A signal is heard wherever in a wait it comes, the instant before it included; a wait ends when the clock says so."""
+
+import queue
+import signal
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from streamguard import CancelToken, bounded_call
+from streamguard.core import waits
+from streamguard.core.clock import monotonic
+
+Interrupt = Callable[[], None]
+
+
+class JustBefore:
+    """Something to wait for, and a signal that does not end the wait, as one that came the instant before would not.
+
+    It is blocked while the wait lasts, so that its handler runs when the main thread runs Python code again.
+    """
+
+    def __init__(self) -> None:
+        self._sent = False
+
+    def _wait(self, timeout: float | None) -> None:
+        if not self._sent:
+            self._sent = True
+            threading.Timer(0.05, signal.pthread_kill, (threading.main_thread().ident, signal.SIGUSR1)).start()
+        blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})
+        try:
+            threading.Event().wait(timeout)
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
+
+    def get(self, timeout: float | None) -> object:
+        """As a queue on which nothing comes."""
+        self._wait(timeout)
+        raise queue.Empty
+
+    def wait(self, timeout: float | None) -> bool:
+        """As an event that does not happen."""
+        self._wait(timeout)
+        return False
+
+
+class Interrupted(Exception):
+    """What the handler raises."""
+
+
+@pytest.fixture
+def _interrupting() -> Any:
+    def handler(*_: object) -> None:
+        raise Interrupted
+
+    before = signal.signal(signal.SIGUSR1, handler)
+    yield
+    signal.signal(signal.SIGUSR1, before)
+
+
+@pytest.mark.usefixtures("_interrupting")
+@pytest.mark.parametrize("seconds", [None, 30.0])
+@pytest.mark.parametrize("wait", [waits.take, waits.happens])
+def test_a_signal_that_comes_just_before_the_wait(
+    wait: Callable[[Any, float | None], object], seconds: float | None
+) -> None:
+    """It is heard within half a second, and not when the wait is over."""
+    begun = monotonic()
+    with pytest.raises(Interrupted):
+        wait(JustBefore(), seconds)
+    assert monotonic() - begun < 15
+
+
+@pytest.mark.parametrize(
+    "wait",
+    [lambda: CancelToken().wait(0.7), lambda: bounded_call(lambda: CancelToken().wait(0.7), limit=30)],
+    ids=["CancelToken.wait", "bounded_call"],
+)
+def test_what_waits_in_the_main_thread_waits_in_parts(wait: Callable[[], object], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever of ours waits there."""
+    parts: list[float | None] = []
+    split = waits._parts
+
+    def noting(seconds: float | None) -> Any:
+        for part in split(seconds):
+            if threading.current_thread() is threading.main_thread():
+                parts.append(part)
+            yield part
+
+    monkeypatch.setattr(waits, "_parts", noting)
+    wait()
+    assert len(parts) >= 2
+    assert all(part is not None and part <= 0.5 for part in parts)
+
+
+@pytest.mark.parametrize("seconds", [0.0, -1.0, 0.05, 0.7])
+def test_a_wait_lasts_as_long_as_it_should(seconds: float) -> None:
+    """Never less, in the main thread and elsewhere; what is over waits for nothing."""
+    lasted: list[float] = []
+
+    def wait() -> None:
+        begun = monotonic()
+        with pytest.raises(queue.Empty):
+            waits.take(queue.SimpleQueue(), seconds)
+        assert not waits.happens(threading.Event(), seconds)
+        lasted.append(monotonic() - begun)
+
+    wait()
+    other = threading.Thread(target=wait)
+    other.start()
+    other.join()
+    assert len(lasted) == 2
+    assert all(2 * max(seconds, 0) <= spent < 2 * max(seconds, 0) + 15 for spent in lasted)
+
+
+def test_what_is_there_is_taken_at_once() -> None:
+    """However long the wait might have been."""
+    items: queue.SimpleQueue[int] = queue.SimpleQueue()
+    items.put(1)
+    assert waits.take(items, None) == 1
+    over = threading.Event()
+    over.set()
+    assert waits.happens(over, None)
