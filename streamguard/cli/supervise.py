@@ -95,16 +95,16 @@ def _forwarded(stream: RawStream) -> Iterator[None]:
     def interrupted(number: int, _frame: FrameType | None) -> None:
         nonlocal interrupts
         interrupts += 1
-        stream.signal(number)
-        if interrupts > 1:
-            stream.stop("SIGINT")
+        if interrupts == 1:
+            stream.signal(number)
+        else:
+            stream.stop("SIGINT", opening=number)
         if interrupts > 2:
             stream.kill()
 
     def ended(number: int, _frame: FrameType | None) -> None:
-        if number != signal.SIGTERM:  # which is how it is stopped anyway
-            stream.signal(number)
-        stream.stop(signal.Signals(number).name)
+        opening = None if number == signal.SIGTERM else number  # SIGTERM is how it is stopped anyway
+        stream.stop(signal.Signals(number).name, opening=opening)
 
     wanted = {signal.SIGINT: interrupted, signal.SIGTERM: ended, signal.SIGHUP: ended}
     before = {number: signal.getsignal(number) for number in wanted}

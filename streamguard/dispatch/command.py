@@ -145,9 +145,12 @@ class CommandStream(Generic[T], Iterator[T]):
         """Pass a signal on to the program and its group. Safe in a signal handler."""
         self._process.signal(number)
 
-    def stop(self, reason: object = "cancelled") -> bool:
-        """Stop the program, and return at once: whether this was the first stop. Safe in a signal handler."""
-        return self._token.cancel(reason)
+    def stop(self, reason: object = "cancelled", *, opening: int | None = None) -> bool:
+        """Stop the program, and return at once: whether this was the first stop. Safe in a signal handler.
+
+        opening: the number of a signal that it and its group get before SIGTERM. Default: none.
+        """
+        return self._process.stop(reason, opening)
 
     def kill(self) -> None:
         """Stop it without a grace. Safe in a signal handler."""

@@ -99,6 +99,7 @@ class Process(Generic[T]):
         self._ending = Ending(grace, self._bell.ring)
         self._backlog = _Backlog()
         self._signals: queue.SimpleQueue[int] = queue.SimpleQueue()
+        self._opening: int | None = None
         self._due = 0.0
         self._owner = os.getpid()
         self.pid = self._child.pid
@@ -131,9 +132,17 @@ class Process(Generic[T]):
         self._signals.put(number)
         self._bell.ring()
 
-    def stop(self, reason: object) -> None:
-        """Stop it; the first reason wins. Returns at once."""
-        self.token.cancel(reason)
+    def stop(self, reason: object, opening: int | None = None) -> bool:
+        """Stop it, and return at once: whether this was the first stop, whose reason wins. Safe in a signal handler.
+
+        opening: a signal for the group, ahead of SIGTERM. It may be what ends the program, so the reason is there before.
+        """
+        if not self.token.cancelled:
+            self._opening = opening
+        first = self.token.cancel(reason)
+        if not first and opening is not None:
+            self.signal(opening)
+        return first
 
     def kill(self) -> None:
         """Stop it without a grace."""
@@ -190,6 +199,8 @@ class Process(Generic[T]):
             self._due = now + due
         if self.token.cancelled:
             self._watch.stopped(now, self.token.reason)
+            if self._opening is not None:
+                self._child.signal(self._opening)
             self._ending.stop(now, before)
 
     def _wait(self, now: float, pipes: Pipes) -> float:

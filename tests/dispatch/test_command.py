@@ -122,6 +122,21 @@ def test_cancel_beats_a_limit_and_is_no_timeout() -> None:
     assert (result.outcome, result.reason, result.limit, result.evidence) == ("cancelled", "no longer needed", None, None)
 
 
+@pytest.mark.parametrize("again", [False, True])
+def test_an_opening_signal_never_outruns_the_reason(again: bool) -> None:
+    """A stop may begin with another signal: it comes before SIGTERM, also the second time, and whatever it does."""
+    trap = "trap 'echo hup' HUP; trap '' TERM; echo hi; while :; do sleep 0.02; done"
+    with iter_command(shell(trap if again else "echo hi; sleep 60"), idle=10, grace=0.5) as stream:
+        next(stream)
+        assert stream.stop("SIGHUP", opening=signal.SIGHUP)
+        if again:
+            assert not stream.stop("too late", opening=signal.SIGHUP)
+        result = stream.read()
+    assert (result.outcome, result.reason, result.stopped) == ("cancelled", "SIGHUP", True)
+    assert result.signal == (signal.SIGKILL if again else signal.SIGHUP)
+    assert ("hup" in result.stdout) == again
+
+
 def test_a_result_line_ends_the_run_of_a_program_that_lingers() -> None:
     """Once the result is said, the program has `linger` seconds to end; then it is stopped, and the run is complete."""
     begun = monotonic()
