@@ -16,6 +16,7 @@ from typing import Any, Generic, TypeVar
 from ..errors import StreamguardError
 from .cancel import CancelToken
 from .thread_end import thread_ends
+from .turns import turns
 from .waits import take
 
 __all__ = ["End", "Feed", "Pump", "forget_frames"]
@@ -25,10 +26,8 @@ R = TypeVar("R")
 _CAPACITY = 1 << 20
 """Bytes that may wait for a slow consumer before the reader pauses (and the upstream is held back by TCP)."""
 
-_TURN_SECONDS = 0.2
-_turns: "queue.SimpleQueue[int]" = queue.SimpleQueue()  # no semaphore: a signal handler may come in while one is locked
-for _number in range(1, 17):
-    _turns.put(_number)
+_TURN_SECONDS = 0.002
+"""How long a thread that is being stopped may make others wait that want to stop theirs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,21 +114,11 @@ class Pump(Generic[R]):
         return item
 
     def stop(self, reason: object, grace: float) -> bool:
-        """Cancel, wait at most *grace* seconds for the thread, and return whether it is gone.
-
-        When a thousand limits fire in one instant, a thousand threads fight for the interpreter, each of them waking every
-        few milliseconds. So a few take their turn at a time, and none waits long for its own.
-        """
-        try:
-            turn = _turns.get(timeout=_TURN_SECONDS)
-        except queue.Empty:
-            turn = None
-        try:
+        """Cancel, wait at most *grace* seconds for the thread, and return whether it is gone."""
+        with turns:
             self.token.cancel(reason)
-            return self.join(grace)
-        finally:
-            if turn is not None:
-                _turns.put(turn)
+            gone = self.join(min(grace, _TURN_SECONDS))
+        return gone or self.join(grace)
 
     def join(self, grace: float) -> bool:
         """Wait at most *grace* seconds for the thread to end; return whether it is gone. Never waits for itself."""

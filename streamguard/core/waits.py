@@ -7,7 +7,6 @@ main thread waits half a second at a time.
 
 import queue
 import threading
-from collections.abc import Iterator
 from typing import TypeVar
 
 from .clock import longest_wait, monotonic
@@ -21,24 +20,30 @@ _PART_SECONDS = 0.5
 
 def take(items: "queue.SimpleQueue[T]", seconds: float | None) -> T:
     """Return the next of *items*; wait at most *seconds* for it (None: without end). Raises `queue.Empty`."""
-    for part in _parts(seconds):
+    until, left = _end_of(seconds), seconds
+    while True:
         try:
-            return items.get(timeout=part)
+            return items.get(timeout=_part(left))
         except queue.Empty:
-            continue
-    raise queue.Empty
+            if until is not None and (left := until - monotonic()) <= 0:
+                raise
 
 
 def happens(event: threading.Event, seconds: float | None) -> bool:
     """Wait at most *seconds* for *event* (None: without end); return whether it has happened."""
-    return any(event.wait(part) for part in _parts(seconds))
-
-
-def _parts(seconds: float | None) -> Iterator[float | None]:
-    """Return the timeouts of which a wait is made; the clock says when its time is up."""
-    in_parts = threading.current_thread() is threading.main_thread()
-    until, left = None if seconds is None else monotonic() + seconds, seconds
-    while True:
-        yield _PART_SECONDS if in_parts and (left is None or left > _PART_SECONDS) else longest_wait(left)
+    until, left = _end_of(seconds), seconds
+    while not event.wait(_part(left)):
         if until is not None and (left := until - monotonic()) <= 0:
-            return
+            return False
+    return True
+
+
+def _end_of(seconds: float | None) -> float | None:
+    return None if seconds is None else monotonic() + seconds
+
+
+def _part(left: float | None) -> float | None:
+    """Return the timeout of the next part of a wait of which so many seconds are left."""
+    if (left is None or left > _PART_SECONDS) and threading.current_thread() is threading.main_thread():
+        return _PART_SECONDS
+    return longest_wait(left)

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from .story import story
 
-__all__ = ["JournalEntry", "Kind", "Moment", "entry_of", "plain"]
+__all__ = ["JournalEntry", "Kind", "Moment", "entry_of", "is_failure", "plain"]
 
 Kind = Literal["stream", "run", "turn", "gap"]
 """`gap` stands in a database for entries that could not be written."""
@@ -78,10 +78,15 @@ class JournalEntry:
     @property
     def failed(self) -> bool:
         """Whether it is a failure: neither a success, nor what the caller stopped."""
-        return self.outcome in _FAILED[self.kind]
+        return is_failure(self.kind, self.outcome)
 
     def __str__(self) -> str:
         return story(self)
+
+
+def is_failure(kind: Kind, outcome: str) -> bool:
+    """Return whether what ended so is a failure."""
+    return outcome in _FAILED[kind]
 
 
 def plain(entry: JournalEntry) -> dict[str, Any]:

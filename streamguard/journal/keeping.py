@@ -64,13 +64,13 @@ def use(url: str | NotGiven | None) -> Callable[[], object]:
     return chosen
 
 
-def keep(entry: JournalEntry) -> None:
-    """Hand *entry* to the journal, if there is one. Never waits, never raises for the sake of the journal."""
+def keep(make: Callable[[], JournalEntry]) -> None:
+    """Hand the entry that *make* returns to the journal, if there is one. Never waits, never raises for its sake."""
     url = _chosen["url"] if "url" in _chosen else os.environ.get(VARIABLE)
     if url:
         writer = _writer_of(url)
         if writer is not None:
-            writer.put(entry)
+            writer.put(make())
 
 
 def settle(seconds: float = 2.0) -> bool:

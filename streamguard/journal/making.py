@@ -28,7 +28,8 @@ _NUMBERS = (
 
 def entry_of_stream(event: StreamFinished, notes: Sequence[Note]) -> JournalEntry:
     """Return the entry of a stream: the phases of each attempt, and what went wrong in it."""
-    report, told = event.report, event.report.to_log()
+    report = event.report
+    numbers = {name: getattr(report, name) for name in _NUMBERS} | {"finish_reason": report.known_finish_reason}
     return JournalEntry(
         kind="stream",
         id=report.id,
@@ -39,7 +40,7 @@ def entry_of_stream(event: StreamFinished, notes: Sequence[Note]) -> JournalEntr
         started_at=report.started_at,
         seconds=report.lifetime,
         moments=_course(event, notes),
-        numbers={"operation": event.operation, **{name: told[name] for name in _NUMBERS}, "gaps": _gaps(event)},
+        numbers={"operation": event.operation, **numbers, "gaps": _gaps(event)},
     )
 
 

@@ -20,7 +20,7 @@ from ..telemetry.events import (
     TurnFinished,
 )
 from ..telemetry.hooks import flush, witness
-from .entries import JournalEntry
+from .entries import JournalEntry, Kind, is_failure
 from .keeping import keep
 from .making import Note, entry_of_run, entry_of_stream, entry_of_turn
 
@@ -35,11 +35,11 @@ _NOTES = 200
 
 
 class Recorder:
-    """Called with each event. *keep* gets every entry; what it raises is the hooks' affair."""
+    """Called with each event. *keep* gets what makes each entry; what it raises is the hooks' affair."""
 
-    def __init__(self, keep: Callable[[JournalEntry], object]) -> None:
+    def __init__(self, keep: Callable[[Callable[[], JournalEntry]], object]) -> None:
         self._keep = keep
-        self._failures: collections.deque[JournalEntry] = collections.deque(maxlen=RECENT)
+        self._failures: collections.deque[Callable[[], JournalEntry]] = collections.deque(maxlen=RECENT)
         self._notes: dict[str, collections.deque[Note]] = {}
 
     def __call__(self, event: Event) -> None:
@@ -48,15 +48,18 @@ class Recorder:
             case StreamStalled() | StreamRetry() | StepStarted() | StepFinished():
                 self._note(event)
             case StreamFinished():
-                self._enter(entry_of_stream(event, self._noted(event.report.id)))
+                notes = self._noted(event.report.id)
+                self._enter("stream", event.report.outcome, lambda: entry_of_stream(event, notes))
             case RunFinished():
-                self._enter(entry_of_run(event, self._noted(event.id), wall()))
+                notes, now = self._noted(event.id), wall()
+                self._enter("run", event.status or "raised", lambda: entry_of_run(event, notes, now))
             case TurnFinished():
-                self._enter(entry_of_turn(event, wall()))
+                now = wall()
+                self._enter("turn", str(event.status), lambda: entry_of_turn(event, now))
 
     def failures(self) -> list[JournalEntry]:
         """Return the last failures, the newest last."""
-        return [*self._failures.copy()]  # copied in one step: another thread may append
+        return [make() for make in self._failures.copy()]  # copied in one step: another thread may append
 
     def remember(self, count: int) -> None:
         """Remember so many failures from now on."""
@@ -71,10 +74,10 @@ class Recorder:
     def _noted(self, id: str) -> Sequence[Note]:
         return self._notes.pop(id, ())
 
-    def _enter(self, entry: JournalEntry) -> None:
-        if entry.failed:
-            self._failures.append(entry)
-        self._keep(entry)
+    def _enter(self, kind: Kind, outcome: str, make: Callable[[], JournalEntry]) -> None:
+        if is_failure(kind, outcome):
+            self._failures.append(make)  # nobody may ever ask
+        self._keep(make)
 
 
 RECORDER = Recorder(keep)

@@ -93,7 +93,7 @@ def read_attempt(plan: RequestPlan, event_stream: bool, feed: Feed) -> None:
     guard = SocketGuard(feed.token, lambda name: feed.put(_PHASES[name]))
     current_guard.set(guard)
     current_token.set(feed.token)
-    session, own = plan.open()
+    session, close = plan.open()
     try:
         response = _send(plan, session, guard)
         try:
@@ -102,8 +102,7 @@ def read_attempt(plan: RequestPlan, event_stream: bool, feed: Feed) -> None:
         finally:
             response.close()
     finally:
-        if own:
-            session.close()
+        close()
         guard.release()
 
 

@@ -3,7 +3,7 @@
 import datetime
 import uuid
 from collections.abc import Callable
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from ..core.clock import monotonic
@@ -78,17 +78,22 @@ class StreamReport:
     trace: Trace = field(default=Trace(), repr=False)
     """When phases began and chunks came: what a notebook draws."""
 
+    @property
+    def known_finish_reason(self) -> str | None:
+        """The finish reason, if it is one of the usual words: `_OTHER` stands for a server's own."""
+        reason = self.finish_reason
+        return reason if reason is None or reason in _FINISH_REASONS else "_OTHER"
+
     def to_dict(self) -> dict[str, Any]:
         """Return the report as plain data, without the trace."""
         # Not `asdict`: its deep copies import, which an object that is finalized at the interpreter's exit cannot.
-        values = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "trace"}
+        values = {name: getattr(self, name) for name in self.__slots__ if name != "trace"}
         return {**values, "started_at": self.started_at.isoformat()}
 
     def to_log(self) -> dict[str, Any]:
         """Return what a log line may hold: no host, no text of the server's (`_OTHER` for an unknown finish reason)."""
         told = {key: value for key, value in self.to_dict().items() if key not in ("host", "usage", "request_id")}
-        known = self.finish_reason is None or self.finish_reason in _FINISH_REASONS
-        return told if known else {**told, "finish_reason": "_OTHER"}
+        return {**told, "finish_reason": self.known_finish_reason}
 
     def _repr_html_(self) -> str:
         from ..timeline import stream_html  # where it is drawn, and nowhere else

@@ -4,8 +4,9 @@ import http.cookiejar
 import os
 import re
 import sys
+import urllib.request
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypedDict
 from urllib.parse import urlsplit
@@ -102,14 +103,14 @@ class RequestPlan:
                 return f"files= holds a {type(content).__name__}"
         return None
 
-    def open(self) -> tuple[requests.Session, bool]:
-        """Return the session to send with, and whether it is ours to close."""
+    def open(self) -> tuple[requests.Session, Callable[[], object]]:
+        """Return the session to send with, and what closes it if it is ours."""
         if self.session is not None:
-            return self.session, False
-        session = requests.Session()
+            return self.session, lambda: None
+        session, adapter = requests.Session(), Adapter(pool_maxsize=1)
         for prefix in ("https://", "http://"):
-            session.mount(prefix, Adapter())
-        return session, True
+            session.mount(prefix, adapter)
+        return session, adapter.close
 
     def send(self, session: requests.Session) -> requests.Response:
         """Send the request; return when the headers of the final response are here."""
@@ -207,6 +208,9 @@ def _adapter(session: requests.Session, url: str) -> object:
 
 def _through_socks(url: str, proxies: Mapping[str, str] | None, session: requests.Session | None) -> bool:
     """Whether requests will go through a SOCKS proxy, which connects inside of a library of its own."""
+    known = (proxies or {}, {} if session is None else session.proxies, urllib.request.getproxies())
+    if not any("socks" in str(proxy).lower() for some in known for proxy in some.values()):
+        return False  # sooner said than by requests, which looks through the environment four times
     settings = (session or requests.Session()).merge_environment_settings(url, dict(proxies or {}), None, None, None)
     return (requests.utils.select_proxy(url, settings["proxies"]) or "").lower().startswith("socks")
 

@@ -104,10 +104,10 @@ def _entered(listeners: _Listeners, scopes: list[tuple[Hook, Scope]], event: Eve
         context = make(event)
         context.__enter__()
         # Not `enter_context`: a hook's scope is told neither what is raised inside of it nor asked to swallow it.
-        stack.callback(_quietly, listeners, hook, lambda: context.__exit__(None, None, None))
+        stack.callback(_quietly, listeners, hook, context.__exit__, None, None, None)
 
     for hook, make in scopes:
-        _quietly(listeners, hook, lambda make=make, hook=hook: enter(make, hook))  # type: ignore[misc]
+        _quietly(listeners, hook, enter, make, hook)
     return stack
 
 
@@ -118,14 +118,14 @@ def _tell(event: Event) -> None:
     token = _telling.set(True)
     try:
         for hook in (*_witnesses, *listeners.hooks):
-            _quietly(listeners, hook, lambda hook=hook: hook(event))  # type: ignore[misc]
+            _quietly(listeners, hook, hook, event)
     finally:
         _telling.reset(token)
 
 
-def _quietly(listeners: _Listeners, hook: Hook, call: Callable[[], object]) -> None:
+def _quietly(listeners: _Listeners, hook: Hook, call: Callable[..., object], *arguments: object) -> None:
     try:
-        call()
+        call(*arguments)
     except Exception as exc:
         complaint = (getattr(hook, "__qualname__", type(hook).__qualname__), type(exc).__name__)
         if complaint not in listeners.complaints:

@@ -1,8 +1,8 @@
 """The default hook: the log. Event first, fields under `extra={"streamguard": {...}}`."""
 
+import functools
 import logging
 import re
-from dataclasses import fields
 from typing import Any
 
 from .events import (
@@ -36,8 +36,18 @@ def log_event(event: Event) -> None:
     and `event`, the kind (`stream_finished`).
     """
     level = _level(event)
-    if _log.isEnabledFor(level):
+    if _log.isEnabledFor(level) and _has_listener():
         _log.log(level, "%s", _message(event), extra={"streamguard": _fields(event)})
+
+
+def _has_listener() -> bool:
+    """Whether a record would reach more than a NullHandler: hundreds may be due in the instant of an outage."""
+    logger: logging.Logger | None = _log
+    while logger is not None:
+        if any(type(handler) is not logging.NullHandler for handler in logger.handlers):
+            return True
+        logger = logger.parent if logger.propagate else None
+    return False
 
 
 def _level(event: Event) -> int:
@@ -73,15 +83,16 @@ def _message(event: Event) -> str:
             return f"thread left behind: {event.kind}"
         case CloserFailed():
             return "a closer failed"
-    return _words(event)
+    return _words(type(event).__name__)
 
 
-def _words(event: Event) -> str:
-    """Return the kind of *event* in words: "step budget reduced"."""
-    return re.sub("(?!^)([A-Z])", r" \1", type(event).__name__).lower()
+@functools.cache
+def _words(kind: str) -> str:
+    """Return the kind of an event, its class's name, in words: "step budget reduced"."""
+    return re.sub("(?!^)([A-Z])", r" \1", kind).lower()
 
 
 def _fields(event: Event) -> dict[str, Any]:
-    told = {field.name: getattr(event, field.name) for field in fields(event) if field.name not in _UNLOGGED}
+    told = {name: getattr(event, name) for name in event.__slots__ if name not in _UNLOGGED}
     details = event.report.to_log() if isinstance(event, StreamFinished) else told.pop("details", {})
-    return {"event": _words(event).replace(" ", "_"), **details, **told}
+    return {"event": _words(type(event).__name__).replace(" ", "_"), **details, **told}

@@ -80,15 +80,15 @@ def test_a_signal_that_comes_just_before_the_wait(
 def test_what_waits_in_the_main_thread_waits_in_parts(wait: Callable[[], object], monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever of ours waits there."""
     parts: list[float | None] = []
-    split = waits._parts
+    part_of = waits._part
 
-    def noting(seconds: float | None) -> Any:
-        for part in split(seconds):
-            if threading.current_thread() is threading.main_thread():
-                parts.append(part)
-            yield part
+    def noting(left: float | None) -> float | None:
+        part = part_of(left)
+        if threading.current_thread() is threading.main_thread():
+            parts.append(part)
+        return part
 
-    monkeypatch.setattr(waits, "_parts", noting)
+    monkeypatch.setattr(waits, "_part", noting)
     wait()
     assert len(parts) >= 2
     assert all(part is not None and part <= 0.5 for part in parts)

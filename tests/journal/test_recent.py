@@ -161,7 +161,7 @@ def test_a_stream_that_the_collector_ended_leaves_nothing_behind() -> None:
 
 def test_the_newest_is_last_and_the_oldest_go() -> None:
     """A hundred are remembered, or what `configure(recent=...)` says."""
-    recorder = Recorder(lambda entry: None)
+    recorder = Recorder(lambda make: None)
     for number in range(150):
         recorder(turn(number))
     assert [entry.id for entry in recorder.failures()] == [f"t{number}" for number in range(50, 150)]
@@ -191,7 +191,7 @@ def test_an_unknown_setting_is_refused_by_name() -> None:
 
 def test_notes_of_what_never_ends_are_bounded() -> None:
     """A thousand streams may have something noted, and 200 things each."""
-    recorder = Recorder(lambda entry: None)
+    recorder = Recorder(lambda make: None)
     for number in range(1500):
         recorder(StreamStalled(id=f"s{number}", name=None, phase="idle", fired=False, limit=1, silence=0.5))
     assert len(recorder._notes) == 1000
@@ -203,7 +203,7 @@ def test_notes_of_what_never_ends_are_bounded() -> None:
 
 def test_many_threads_fail_at_once() -> None:
     """Each failure is there once; a reader meets no half-made list."""
-    recorder = Recorder(lambda entry: None)
+    recorder = Recorder(lambda make: None)
     recorder.remember(10_000)
     start = threading.Barrier(9)
 
@@ -225,7 +225,7 @@ def test_many_threads_fail_at_once() -> None:
 
 def test_a_signal_handler_may_close_a_stream() -> None:
     """A handler that interrupts the telling of one failure may cause another; neither waits for the other."""
-    recorder = Recorder(lambda entry: signal.raise_signal(signal.SIGUSR1) if entry.id == "t1" else None)
+    recorder = Recorder(lambda make: signal.raise_signal(signal.SIGUSR1) if make().id == "t1" else None)
     before = signal.signal(signal.SIGUSR1, lambda *_: recorder(turn(2)))
     try:
         recorder(turn(1))
