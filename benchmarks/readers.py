@@ -81,14 +81,20 @@ def _read_here(url: str, client: EventClient, decoder: Any, assembler: Any) -> i
 
 def guarded(url: str) -> int:
     """streamguard with its default limits."""
+    seen = 0
     with guarded_stream("GET", url) as stream:
-        return sum(1 for chunk in stream)
+        for _ in stream:
+            seen += 1
+    return seen
 
 
 def guarded_named(url: str) -> int:
     """The same for the events of the Messages API."""
+    seen = 0
     with guarded_stream("GET", url, decode="anthropic") as stream:
-        return sum(1 for chunk in stream)
+        for _ in stream:
+            seen += 1
+    return seen
 
 
 def unguarded(url: str) -> int:

@@ -6,6 +6,7 @@ import warnings
 import weakref
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from threading import get_ident
 from types import TracebackType
 from typing import Any, Generic, Literal, TypeVar, Unpack, overload
 
@@ -24,6 +25,7 @@ from .contract import CLOSED, Over, Settings, Source
 from .decode import BytesDecoder, assembler_of, decoder_of
 from .heartbeat import HEARTBEAT
 from .loop import StreamLoop
+from .ownership import Ownership
 from .report import Recorder, StreamReport
 from .request import RequestKeywords, RequestPlan, plan_request
 from .retry import Attempts, before_first_chunk, policy_of
@@ -86,6 +88,7 @@ class GuardedStream(Generic[T]):
         )
         self._loop = StreamLoop(source, settings, self._token, self._recorder, self._teller)
         self._lock = threading.RLock()
+        self._ownership = Ownership()
         self._pid = os.getpid()
         self._forks = forks.count
         self._finalizer = weakref.finalize(self, _abandon, self._token, self._recorder, self._teller, self._pid)
@@ -97,7 +100,22 @@ class GuardedStream(Generic[T]):
     def __next__(self) -> T:
         if forks.count != self._forks:
             self._refuse_in_child()
+        ownership = self._ownership
+        if ownership.owner == get_ident():
+            before, ownership.inside = ownership.inside, True
+            try:
+                if ownership.owner is not None:  # else another thread has come in this very moment
+                    return self._loop.advance()  # type: ignore[no-any-return]
+            except BaseException as exc:
+                if not self._left(exc):
+                    raise
+            finally:
+                ownership.inside = before
+        return self._next_locked()
+
+    def _next_locked(self) -> T:
         with self._lock:
+            self._ownership.claim()
             try:
                 return self._loop.advance()  # type: ignore[no-any-return]
             except BaseException as exc:
@@ -115,6 +133,7 @@ class GuardedStream(Generic[T]):
             raise UsageError(f"until= takes 'headers' or 'first', not {until!r}")
         self._refuse_in_child()
         with self._lock:
+            self._ownership.end()
             try:
                 self._loop.open(until == "first")
             except BaseException as exc:
@@ -154,6 +173,7 @@ class GuardedStream(Generic[T]):
     @heartbeat.setter
     def heartbeat(self, seconds: Limit) -> None:
         with self._lock:
+            self._ownership.end()
             self._heartbeat = positive("heartbeat", seconds)
             self._loop.beat(self._heartbeat)
 
@@ -224,6 +244,8 @@ class GuardedStream(Generic[T]):
         if not self._token.cancelled or not self._lock.acquire(blocking=False):
             return
         try:
+            if not self._ownership.end_unless_inside():
+                return
             closed = self._token.reason is CLOSED
             if self._recorder.conclude("closed" if closed else "cancelled"):
                 self._teller.finished()

@@ -65,7 +65,6 @@ class StreamLoop:
         self._gate_open = True
         self._stop = token._decision  # a property would cost more than the answer
         self._pid = os.getpid()
-        self._forks = forks.count
         self.over = False
         self._careful = True
         """Whether a step has more to look at than the token: it has not started, has a deadline, or is over."""
@@ -101,7 +100,7 @@ class StreamLoop:
     def advance(self) -> Any:
         """Return the next chunk, or HEARTBEAT; raise Over at the end, or what else ended the stream."""
         while True:
-            if self._stop or self._careful or forks.count != self._forks:
+            if self._stop or self._careful:
                 self._check()
             try:
                 chunk: Any = next(self._chunks, _NONE_LEFT)
