@@ -14,6 +14,7 @@ RUN := $(VENV)/bin/python -m
 READY := $(VENV)/.installed
 FLOOR_READY := $(FLOOR_VENV)/.installed
 BENCH_READY := $(BENCH_VENV)/.installed
+FUZZ_READY := $(VENV)/.installed-fuzz
 PACKAGING := setup.cfg setup.py pyproject.toml
 
 .DEFAULT_GOAL := help
@@ -43,7 +44,7 @@ format: $(READY) ## Format the code, and mend what ruff can mend.
 docs: $(READY) ## Run the snippets of README and docs/, and check their links.
 	$(RUN) pytest tests/test_docs.py $(ARGS)
 
-stress: $(READY) ## Run the stress tests: a thousand stalls, breaks, cancels (minutes).
+stress: $(FUZZ_READY) ## Run the stress tests and the fuzzer: a thousand stalls, breaks, cancels (under 10 minutes).
 	$(RUN) pytest -m stress --timeout=600 $(ARGS)
 
 realcli: $(READY) ## Run the real claude, codex and gemini against a gateway that hangs (installs them once, 0.75 GB).
@@ -78,6 +79,10 @@ clean: ## Remove the virtual environments and every cache.
 
 $(READY): $(PACKAGING)
 	$(call install,$(VENV),)
+
+$(FUZZ_READY): $(READY)
+	$(call install,$(VENV),,fuzz)
+	@touch $@
 
 $(BENCH_READY): $(PACKAGING)
 	$(call install,$(BENCH_VENV),,bench)

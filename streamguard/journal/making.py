@@ -28,8 +28,7 @@ _NUMBERS = (
 
 def entry_of_stream(event: StreamFinished, notes: Sequence[Note]) -> JournalEntry:
     """Return the entry of a stream: the phases of each attempt, and what went wrong in it."""
-    report = event.report
-    numbers = {name: getattr(report, name) for name in _NUMBERS} | {"finish_reason": report.known_finish_reason}
+    report, told = event.report, event.report.to_log()
     return JournalEntry(
         kind="stream",
         id=report.id,
@@ -40,7 +39,7 @@ def entry_of_stream(event: StreamFinished, notes: Sequence[Note]) -> JournalEntr
         started_at=report.started_at,
         seconds=report.lifetime,
         moments=_course(event, notes),
-        numbers={"operation": event.operation, **numbers, "gaps": _gaps(event)},
+        numbers={"operation": event.operation, **{name: told[name] for name in _NUMBERS}, "gaps": _gaps(event)},
     )
 
 

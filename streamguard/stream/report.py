@@ -78,12 +78,6 @@ class StreamReport:
     trace: Trace = field(default=Trace(), repr=False)
     """When phases began and chunks came: what a notebook draws."""
 
-    @property
-    def known_finish_reason(self) -> str | None:
-        """The finish reason, if it is one of the usual words: `_OTHER` stands for a server's own."""
-        reason = self.finish_reason
-        return reason if reason is None or reason in _FINISH_REASONS else "_OTHER"
-
     def to_dict(self) -> dict[str, Any]:
         """Return the report as plain data, without the trace."""
         # Not `asdict`: its deep copies import, which an object that is finalized at the interpreter's exit cannot.
@@ -93,7 +87,8 @@ class StreamReport:
     def to_log(self) -> dict[str, Any]:
         """Return what a log line may hold: no host, no text of the server's (`_OTHER` for an unknown finish reason)."""
         told = {key: value for key, value in self.to_dict().items() if key not in ("host", "usage", "request_id")}
-        return {**told, "finish_reason": self.known_finish_reason}
+        known = self.finish_reason is None or self.finish_reason in _FINISH_REASONS
+        return told if known else {**told, "finish_reason": "_OTHER"}
 
     def _repr_html_(self) -> str:
         from ..timeline import stream_html  # where it is drawn, and nowhere else

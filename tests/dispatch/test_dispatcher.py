@@ -298,7 +298,7 @@ def test_ctrl_c_stops_everything_and_is_raised(dispatcher: Dispatcher, monkeypat
     interrupted = []
 
     def wait(self: threading.Event, timeout: float | None = None) -> bool:
-        if timeout is None and len(interrupted) < which and threading.current_thread() is threading.main_thread():
+        if self not in interrupted and len(interrupted) < which and threading.current_thread() is threading.main_thread():
             interrupted.append(self)
             wait_until(member_runs)
             if len(interrupted) == which:

@@ -4,9 +4,10 @@ import shlex
 import subprocess
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 
 import hypothesis.strategies as st
+import psutil
 import pytest
 from hypothesis import given
 
@@ -41,7 +42,8 @@ def start() -> Iterator[Start]:
 
 def _end(program: "subprocess.Popen[bytes]") -> None:
     for process in [*family(program.pid)]:
-        process.kill()
+        with suppress(psutil.NoSuchProcess):  # a child of its that has just ended by itself
+            process.kill()
     program.communicate()
 
 
