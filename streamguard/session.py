@@ -36,6 +36,9 @@ _POSITIONAL = ("params", "data", "headers", "cookies", "files", "auth", "timeout
 """How `requests.Session.request` goes on behind the URL, as far as anybody would count."""
 _QUOTED_BYTES = 512
 _ERROR_BODY_BYTES = 65536
+_MARGIN_SECONDS = 1.0
+"""How much later than the cut a socket's own timeout comes. At the same instant, a thousand calls took ten times as
+long."""
 _STREAMS_UNBOUNDED = (
     "stream=True cannot be bounded here, for its body is read later: use session.stream(method, url, total=...), "
     "or requests' own timeout=(connect, read) with no deadline() around"
@@ -181,7 +184,7 @@ class _StreamCall(int):
 class _Call:
     """One call: what bounds it, how far it has come, and what is said if it comes too late."""
 
-    __slots__ = ("begun", "host", "limit", "method", "phase", "scope", "source", "until")
+    __slots__ = ("begun", "host", "limit", "margin", "method", "phase", "scope", "source", "until")
 
     def __init__(self, method: object, url: object) -> None:
         self.method = str(method).upper()
@@ -189,6 +192,7 @@ class _Call:
         self.source = "argument"
         self.begun = monotonic()
         self.limit: float | None = None
+        self.margin = 0.0
         self.until: Deadline | None = None
         self.scope = "ambient"
         self.phase = "new"
@@ -201,6 +205,7 @@ class _Call:
     def limit_to(self, timeout: Any) -> None:
         """Note the nearest deadline: that of *timeout*, if it is a total, or the surrounding one."""
         self.limit = _total_of(timeout)
+        self.margin = _MARGIN_SECONDS if timeout is None or self.limit is not None else 0.0  # requests' own stay exact
         self.until = current_deadline()
         at = None if self.limit is None else self.begun + self.limit
         if at is not None and (self.until is None or at <= self.until.at):
@@ -243,7 +248,7 @@ def _work(session: Session, send: Callable[[], requests.Response], call: _Call) 
     """Make *call* in this thread, with its sockets under a guard of its own."""
     token = current_token.get()
     assert token is not None
-    guard = SocketGuard(token, call.enter)
+    guard = SocketGuard(token, call.enter, margin=call.margin)
     current_guard.set(guard)
     _sending.set(session)
     try:

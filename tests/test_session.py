@@ -34,6 +34,7 @@ from streamguard import (
     deadline,
 )
 from streamguard.core.clock import monotonic
+from streamguard.http import SocketGuard
 from streamguard.testing import Gateway, no_leaks
 
 from .core.helpers import run_script, wait_until
@@ -330,6 +331,25 @@ def test_requests_own_timeouts_keep_their_meaning(streamguard_gateway: Serve, se
     with pytest.raises(requests.ReadTimeout) as expired:
         session.get(gateway.url, timeout=timeout)
     assert type(expired.value) is requests.ReadTimeout
+
+
+def test_requests_own_timeouts_stay_exact_under_a_deadline(streamguard_gateway: Serve, session: Session) -> None:
+    """They fire when they say, also where the call has to be in a thread of its own."""
+    gateway, begun = streamguard_gateway("stall"), monotonic()
+    with deadline(30), pytest.raises(requests.ReadTimeout):
+        session.get(gateway.url, timeout=(5, LIMIT))
+    assert LIMIT <= monotonic() - begun < LIMIT + LATE
+
+
+@pytest.mark.parametrize("script", ["stall", "headers content-type: text/plain\nraw x\nstall"], ids=["headers", "body"])
+def test_the_second_net(streamguard_gateway: Serve, session: Session, monkeypatch: pytest.MonkeyPatch, script: str) -> None:
+    """Where a cut does nothing, the socket's own timeout ends the thread: behind the limit, for both at once are slow."""
+    monkeypatch.setattr(SocketGuard, "cut", lambda self: None)
+    gateway, begun = streamguard_gateway(script), monotonic()
+    assert expiry(lambda: session.get(gateway.url, timeout=LIMIT)).overran
+    assert abandoned_threads() == 1
+    wait_until(lambda: not abandoned_threads())
+    assert monotonic() - begun >= LIMIT + 1
 
 
 def test_a_call_that_nothing_bounds_stays_in_its_thread(streamguard_gateway: Serve, session: Session) -> None:
@@ -662,7 +682,7 @@ def time_out(gateway: Gateway, count: int, timeout: float) -> None:
 
 def test_fifty_timed_out_calls_leave_nothing(streamguard_gateway: Serve) -> None:
     """No thread, no descriptor, and no connection of the server's is left of them."""
-    time_out(streamguard_gateway("raw x\nstall"), 50, 0.02)
+    time_out(streamguard_gateway("raw x\nstall"), 50, 0.05)
 
 
 @pytest.mark.stress

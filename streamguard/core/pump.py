@@ -16,7 +16,7 @@ from typing import Any, Generic, TypeVar
 from ..errors import StreamguardError
 from .cancel import CancelToken
 from .thread_end import thread_ends
-from .turns import turns
+from .turns import TURN_SECONDS, turns
 from .waits import take
 
 __all__ = ["End", "Feed", "Pump", "forget_frames"]
@@ -25,9 +25,6 @@ R = TypeVar("R")
 
 _CAPACITY = 1 << 20
 """Bytes that may wait for a slow consumer before the reader pauses (and the upstream is held back by TCP)."""
-
-_TURN_SECONDS = 0.002
-"""How long a thread that is being stopped may make others wait that want to stop theirs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +114,7 @@ class Pump(Generic[R]):
         """Cancel, wait at most *grace* seconds for the thread, and return whether it is gone."""
         with turns:
             self.token.cancel(reason)
-            gone = self.join(min(grace, _TURN_SECONDS))
+            gone = self.join(min(grace, TURN_SECONDS))
         return gone or self.join(grace)
 
     def join(self, grace: float) -> bool:

@@ -16,6 +16,7 @@ from .clock import monotonic
 from .forks import forks
 from .pump import End
 from .thread_end import thread_ends
+from .turns import TURN_SECONDS, turns
 from .waits import take
 
 __all__ = ["Call"]
@@ -78,11 +79,16 @@ class Call(Generic[T]):
 
     def stop(self, reason: object, grace: float) -> bool:
         """Cancel, wait at most *grace* seconds for the function to end, and return whether it has."""
-        self.token.cancel(reason)
         until = monotonic() + grace
+        with turns:
+            self.token.cancel(reason)
+            self._join(min(until, monotonic() + TURN_SECONDS))
+        self._join(until)
+        return not self._running
+
+    def _join(self, until: float) -> None:
         while self._running and (left := until - monotonic()) > 0:
             self.wait(left)
-        return not self._running
 
     def is_running(self) -> bool:
         """Return whether the function has still to end; in a forked child, which has not its thread, it has not."""

@@ -111,6 +111,7 @@ class GuardedConnection(HTTPConnection):
             super().connect()
             return
         guard.phase("connect")
+        self._add_margin(guard)
         with _cut_wins(guard):
             super().connect()
         guard.phase("response")
@@ -150,6 +151,7 @@ class GuardedConnection(HTTPConnection):
         if guard is None:
             return super().getresponse()
         self._is_answering = True
+        self._add_margin(guard)
         try:
             with _cut_wins(guard):
                 response = super().getresponse()
@@ -175,6 +177,11 @@ class GuardedConnection(HTTPConnection):
         """Let the guard go, if there is one; return False if it has cut this connection."""
         guard, self.guard = self.guard, None
         return guard is None or guard.detach(id(self))
+
+    def _add_margin(self, guard: SocketGuard) -> None:
+        """Have the socket's timeout, which the pool has set for the step that comes now, behind the cut."""
+        if guard.margin and isinstance(self.timeout, int | float):
+            self.timeout += guard.margin
 
     def _attach(self, guard: SocketGuard, sock: HasFileno) -> None:
         self.guard = guard

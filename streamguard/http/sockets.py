@@ -44,7 +44,8 @@ class SocketGuard:
     """Hold the sockets of one call, and cut them all when *token* is cancelled.
 
     *on_phase* is called with "connect", "response" and "headers" as the connections of the call get there, in the
-    thread that makes the call; it hears them again for each redirect hop and each retry.
+    thread that makes the call; it hears them again for each redirect hop and each retry. By *margin* seconds the timeouts
+    of the sockets come later than requests was told: for a call that is cut when its time is up, they are the second net.
 
     `cut()` may be called from any thread, from a signal handler, and from a finalizer. Attach, detach and cut, the
     shutdown included, share one re-entrant lock, so that a connection which is back in its pool is never cut.
@@ -62,10 +63,12 @@ class SocketGuard:
         "_released",
         "_token",
         "_unregister",
+        "margin",
         "response",
     )
 
-    def __init__(self, token: CancelToken, on_phase: Callable[[str], None] | None = None) -> None:
+    def __init__(self, token: CancelToken, on_phase: Callable[[str], None] | None = None, *, margin: float = 0.0) -> None:
+        self.margin = margin
         self._cut = False
         self._released = False
         self._held: dict[object, int] = {}
