@@ -256,9 +256,9 @@ class StreamLoop:
         token = self._token.child()
         # The deadline is for what the reader calls in its turn: an auth that fetches a key, a header.
         with self._teller.attempt(), deadline(self._waiting.deadline):
-            self._waiting.pump = Pump(self._source.read, token, name=f"reader-{self._recorder.id}")
+            pump = self._waiting.pump = Pump(self._source.read, token, name=f"reader-{self._recorder.id}")
         token.on_cancel(token.detach)
-        self._waiting.pump.start()
+        pump.start()  # not that of `_waiting`: a close() in another thread takes it away
 
     def _enter(self, phase: Phase) -> None:
         self._recorder.phase = phase

@@ -143,3 +143,23 @@ def test_close_from_another_thread_is_prompt_and_quiet(streamguard_gateway: Serv
     assert consumer.errors == []
     assert consumer.stream.report.outcome == "closed"
     gateway.wait_left()
+
+
+def test_a_close_in_the_instant_before_the_reader_starts(
+    streamguard_gateway: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is a quiet end like any other (found by the random races of `make stress`)."""
+    stream = guarded_stream("GET", streamguard_gateway("chat hello\nstall").url)
+    register, closers = CancelToken.on_cancel, list[threading.Thread]()
+
+    def on_cancel(self: CancelToken, closer: Any) -> Any:
+        if getattr(closer, "__func__", None) is CancelToken.detach and not closers:
+            closers.append(threading.Thread(target=stream.close))
+            closers[0].start()
+            closers[0].join()
+        return register(self, closer)
+
+    monkeypatch.setattr(CancelToken, "on_cancel", on_cancel)
+    assert list(stream) == []
+    assert len(closers) == 1
+    assert stream.report.outcome == "closed"
