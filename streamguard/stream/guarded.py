@@ -186,7 +186,7 @@ class GuardedStream(Generic[T]):
 
     @property
     def text(self) -> str:
-        """The text so far (`decode="chat"`); never blocks. A cancel or a deadline adds what had arrived, and was not taken."""
+        """The text so far (`decode="chat"`); never blocks. A cancel or a deadline adds what had arrived besides."""
         return "" if self._assembler is None else self._assembler.text
 
     @property
