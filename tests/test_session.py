@@ -682,7 +682,7 @@ def time_out(gateway: Gateway, count: int, timeout: float) -> None:
 
 def test_fifty_timed_out_calls_leave_nothing(streamguard_gateway: Serve) -> None:
     """No thread, no descriptor, and no connection of the server's is left of them."""
-    time_out(streamguard_gateway("raw x\nstall"), 50, 0.05)
+    time_out(streamguard_gateway("raw x\nstall"), 50, 0.02)
 
 
 @pytest.mark.stress

@@ -65,6 +65,7 @@ class StreamLoop:
         self._gate_open = True
         self._stop = token._decision  # a property would cost more than the answer
         self._pid = os.getpid()
+        self._forks = forks.count
         self.over = False
         self._careful = True
         """Whether a step has more to look at than the token: it has not started, has a deadline, or is over."""
@@ -266,6 +267,8 @@ class StreamLoop:
 
     def _receive(self) -> Alarm | None:
         """Take what comes next from the reader, or wait for it; return what was due instead."""
+        if forks.count != self._forks:  # a function of the caller's has forked in this very step
+            self._check()
         self._block_used_up()
         item = self._waiting.receive()
         if not isinstance(item, Alarm):

@@ -96,6 +96,34 @@ print("".join(texts), stream.report.outcome)
     assert output == "helloworld completed\n"
 
 
+def test_a_fork_inside_of_a_step(streamguard_gateway: Serve) -> None:
+    """A function of the caller's forks, and has no chunk in the child: there the step is refused, and waits for nothing."""
+    gateway = streamguard_gateway("chat hello\nwait 0.7\nchat world\nfinish\ndone")
+    output = run_script(
+        _PRELUDE
+        + """
+pids = []
+def decode(event):
+    if not pids:
+        pids.append(os.fork())
+        if not pids[0]:
+            return None
+    return event.data
+stream = guarded_stream("GET", sys.argv[1], decode=decode, idle=60)
+try:
+    next(stream)
+except UsageError as error:
+    assert "parent" in str(error), error
+    sys.exit(7)
+if not pids[0]:
+    sys.exit("not refused")
+print(os.waitstatus_to_exitcode(os.waitpid(pids[0], 0)[1]), len(list(stream)))
+""",
+        gateway.url,
+    )
+    assert output == "7 3\n"
+
+
 def test_a_child_may_have_streams_of_its_own(streamguard_gateway: Serve) -> None:
     """A stream made in the child works there, and one that the parent made but never started is refused there."""
     gateway = streamguard_gateway("chat hello\nfinish\ndone")

@@ -34,15 +34,33 @@ def test_so_many_at_a_time() -> None:
     assert max(most) <= 2
 
 
+def test_turns_that_move_are_waited_for() -> None:
+    """However long it takes until one's own comes: more than half a second here."""
+    turns, inside, most = Turns(1), list[int](), list[int]()
+
+    def take_one() -> None:
+        with turns:
+            inside.append(1)
+            most.append(len(inside))
+            time.sleep(0.15)
+            inside.pop()
+
+    for thread in all_of(6, take_one):
+        thread.join()
+    assert most == [1] * 6
+
+
 def test_those_behind_one_that_is_stuck_go_on() -> None:
-    """Half a second after the last turn has ended; turns that move are waited for, however many there are."""
-    turns, stuck, through = Turns(1), threading.Event(), list[float]()
+    """Half a second after the last turn has ended."""
+    turns, stuck, free, through = Turns(1), threading.Event(), threading.Event(), list[float]()
 
     def be_stuck() -> None:
         with turns:
-            stuck.wait(20)
+            stuck.set()
+            free.wait(20)
 
     (holder,) = all_of(1, be_stuck)
+    assert stuck.wait(20)
     begun = monotonic()
 
     def pass_through() -> None:
@@ -51,8 +69,8 @@ def test_those_behind_one_that_is_stuck_go_on() -> None:
 
     all_of(3, pass_through)
     wait_until(lambda: len(through) == 3)
-    assert min(through) >= 0.4
-    stuck.set()
+    assert min(through) >= 0.5
+    free.set()
     holder.join()
 
 

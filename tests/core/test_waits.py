@@ -8,11 +8,21 @@ from typing import Any
 
 import pytest
 
-from streamguard import CancelToken, bounded_call
+from streamguard import (
+    CancelToken,
+    Chain,
+    Session,
+    StreamInactivityTimeoutError,
+    TotalTimeoutError,
+    bounded_call,
+    guarded_stream,
+)
 from streamguard.core import waits
 from streamguard.core.clock import monotonic
+from streamguard.dispatch import CallableMember, Dispatcher
+from streamguard.testing import Gateway
 
-Interrupt = Callable[[], None]
+Serve = Callable[..., Gateway]
 
 
 class JustBefore:
@@ -72,13 +82,41 @@ def test_a_signal_that_comes_just_before_the_wait(
     assert monotonic() - begun < 15
 
 
-@pytest.mark.parametrize(
-    "wait",
-    [lambda: CancelToken().wait(0.7), lambda: bounded_call(lambda: CancelToken().wait(0.7), limit=30)],
-    ids=["CancelToken.wait", "bounded_call"],
-)
-def test_what_waits_in_the_main_thread_waits_in_parts(wait: Callable[[], object], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever of ours waits there."""
+def silent_stream(gateway: Gateway) -> None:
+    with pytest.raises(StreamInactivityTimeoutError):
+        list(guarded_stream("GET", gateway.url, first=1.6, retry=None))
+
+
+def silent_call(gateway: Gateway) -> None:
+    with pytest.raises(TotalTimeoutError), Session() as session:
+        session.get(gateway.url, timeout=0.7)
+
+
+def slow_step(gateway: Gateway) -> None:
+    chain = Chain("slow")
+    chain.step(lambda ctx: ctx.token.wait(0.7), name="slow")
+    assert chain.run().status == "completed"
+
+
+def silent_member(gateway: Gateway) -> None:
+    member = CallableMember("slow", lambda prompt, context: str(context.token.wait(5)))
+    with Dispatcher() as dispatcher:
+        assert dispatcher.dispatch("c", [member], "p", output_timeout=0.7)["slow"].reason == "timeout"
+
+
+def bounded(gateway: Gateway) -> None:
+    bounded_call(lambda: CancelToken().wait(0.7), limit=30)
+
+
+def token(gateway: Gateway) -> None:
+    assert not CancelToken().wait(0.7)
+
+
+@pytest.mark.parametrize("wait", [silent_stream, silent_call, slow_step, silent_member, bounded, token])
+def test_what_waits_in_the_main_thread_waits_in_parts(
+    streamguard_gateway: Serve, wait: Callable[[Gateway], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Streams, calls, chains, dispatches, bounded calls and tokens: none asks for more than half a second at once."""
     parts: list[float | None] = []
     part_of = waits._part
 
@@ -89,9 +127,18 @@ def test_what_waits_in_the_main_thread_waits_in_parts(wait: Callable[[], object]
         return part
 
     monkeypatch.setattr(waits, "_part", noting)
-    wait()
+    wait(streamguard_gateway("headers\nstall"))
     assert len(parts) >= 2
     assert all(part is not None and part <= 0.5 for part in parts)
+
+
+def test_another_thread_waits_in_one_piece() -> None:
+    """Only the main thread has handlers to run."""
+    asked: list[float | None] = []
+    other = threading.Thread(target=lambda: asked.extend(map(waits._part, (None, 15.0, -1.0))))
+    other.start()
+    other.join()
+    assert asked == [None, 15.0, 0.0]
 
 
 @pytest.mark.parametrize("seconds", [0.0, -1.0, 0.05, 0.7])

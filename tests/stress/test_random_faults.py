@@ -92,6 +92,7 @@ def live(story: Story, url: str) -> None:
         numbers = numbers_of(stream.text.split())
         assert numbers == list(range(1, len(numbers) + 1))
         assert stream.text.startswith(handed_over)
+        assert stream.text == story.error.partial_text
     else:
         assert stream.text == handed_over
     assert list(stream) == []
