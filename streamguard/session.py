@@ -23,7 +23,7 @@ from .core.clock import longest_wait, monotonic
 from .core.deadline import Deadline, current_deadline
 from .core.limits import NOT_GIVEN, NotGiven, seconds_of
 from .errors import DeadlineExceededError, InvalidJSONError, TotalTimeoutError, UsageError
-from .http import Adapter, SocketGuard, attach_response, current_guard, status_error
+from .http import Adapter, SocketGuard, attach_response, current_guard, status_error, unpack_gzip
 from .stream import guarded_stream
 
 __all__ = ["Session"]
@@ -163,6 +163,7 @@ class Session(requests.Session):
             return super().send(request, **options)
         response = super().send(request, **{**options, "stream": True})
         attach_response(guard, response)
+        unpack_gzip(response.raw)
         if not options.get("stream"):
             _ = response.content
         return response

@@ -2,6 +2,7 @@
 
 from .adapter import Adapter, RefusedHeaderError
 from .body import drain, read_at_most, read_blocks
+from .gunzip import unpack_gzip
 from .responses import request_id, retry_after, status_error
 from .sockets import CutError, SocketGuard, attach_response, current_guard, find_socket, guard_in_force
 
@@ -20,4 +21,5 @@ __all__ = [
     "request_id",
     "retry_after",
     "status_error",
+    "unpack_gzip",
 ]

@@ -24,6 +24,7 @@ from urllib3.util.connection import allowed_gai_family
 from ..core.cancel import current_token
 from ..errors import StreamCancelledError
 from .chunked import BUFFER_BYTES
+from .gunzip import unpack_gzip
 from .sockets import CutError, HasFileno, SocketGuard, attach_response, current_guard, guard_in_force
 
 __all__ = ["Adapter", "RefusedHeaderError"]
@@ -291,6 +292,7 @@ class Adapter(HTTPAdapter):
     def build_response(self, req: requests.PreparedRequest, resp: urllib3.BaseHTTPResponse) -> requests.Response:
         """Make the response, and show it to the guard of the call."""
         response = super().build_response(req, resp)
+        unpack_gzip(resp)
         guard = guard_in_force()
         if guard is not None:
             _show(guard, response)

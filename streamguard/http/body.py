@@ -12,6 +12,7 @@ from urllib3.exceptions import HTTPError, IncompleteRead, InvalidChunkLength, Pr
 
 from ..core.clock import monotonic
 from .chunked import BUFFER_BYTES, ChunkWindow
+from .gunzip import unpack_gzip
 
 __all__ = ["drain", "read_at_most", "read_blocks"]
 
@@ -40,6 +41,7 @@ def read_blocks(response: requests.Response, size: int = 65536) -> Iterator[byte
 
 
 def _read_urllib3(raw: Any, size: int) -> Iterator[bytes]:
+    unpack_gzip(raw)
     window = ChunkWindow.of(raw) if size >= BUFFER_BYTES else None
     while True:
         block = window.take() if window is not None else b""
