@@ -36,8 +36,7 @@ def read_blocks(response: requests.Response, size: int = 65536) -> Iterator[byte
     elif isinstance(raw, urllib3.BaseHTTPResponse):
         yield from _read_urllib3(raw, size)
     else:
-        while block := raw.read1(size):
-            yield block
+        yield from _read_other(raw, size)
 
 
 def _read_urllib3(raw: Any, size: int) -> Iterator[bytes]:
@@ -58,6 +57,14 @@ def _read1(raw: Any, size: int) -> bytes:
     except OverflowError as exc:
         # http.client takes a chunk size below zero, and asks for as many bytes.
         raise InvalidChunkLength(raw, b"") from exc
+
+
+def _read_other(raw: Any, size: int) -> Iterator[bytes]:
+    try:
+        while block := raw.read1(size):
+            yield block
+    except OverflowError as exc:  # the same, without urllib3
+        raise http.client.HTTPException("the size of a chunk is below zero") from exc
 
 
 def _require_whole(raw: Any) -> None:

@@ -10,6 +10,7 @@ from streamguard import (
     IncompleteStreamError,
     StreamCancelledError,
     StreamInactivityTimeoutError,
+    TransportError,
     guard,
 )
 from streamguard.core.clock import monotonic
@@ -136,3 +137,16 @@ def test_strict_false_accepts_it(streamguard_gateway: Factory, stack: contextlib
     stream = guard(open_from(gateway, client, stack), strict=False)
     assert Consumer(stream).wait() is None
     assert stream.report.outcome == "incomplete"
+
+
+@pytest.mark.parametrize("size", ["-ffffffffffffffffffff", "-5", "ffffffffffffffffffff", "no size"])
+@pytest.mark.parametrize("client", ["requests", "urllib3", "http.client", "urlopen"])
+def test_a_chunk_of_an_impossible_size(
+    streamguard_gateway: Factory, stack: contextlib.ExitStack, client: str, size: str
+) -> None:
+    """A fault of the transport, behind what had come: also where Python's own client lets an OverflowError out."""
+    gateway = streamguard_gateway(f"chat hello\nwire {size}\\r\\nabc\\r\\n\nclose")
+    consumer = Consumer(guard(open_from(gateway, client, stack)))
+    error = consumer.wait()
+    assert isinstance(error, TransportError)
+    assert error.partial_text == "hello"
