@@ -1,6 +1,7 @@
 """The face for notebooks: `show(stream)`. `pip install 'streamguard[notebook]'`; the manual's page is docs/notebook.md."""
 
 import html
+import io
 from collections import deque
 from collections.abc import Callable
 from typing import Any, Protocol
@@ -54,7 +55,7 @@ class _View:
     def __init__(self, stream: GuardedStream[Any], text: Callable[[Any], str]) -> None:
         self._stream = stream
         self._text_of = text
-        self._text = ""
+        self._text = io.StringIO()
         self._rate = _Rate()
         self._drawn = monotonic()
         self._rate.at(self._drawn)
@@ -67,7 +68,7 @@ class _View:
             if chunk is HEARTBEAT:
                 self._draw(HEARTBEAT.phase, HEARTBEAT.silence, HEARTBEAT.left)
                 continue
-            self._text += self._text_of(chunk)
+            self._text.write(self._text_of(chunk))
             self._rate.count += 1
             if monotonic() - self._drawn >= _EVERY:
                 self._draw("idle", 0.0, None)
@@ -79,13 +80,13 @@ class _View:
         below = "" if error is None else report._repr_html_()
         if isinstance(error, StreamguardError):
             words = f"{words}: {error}"
-        self._handle.update(_Page(self._text, words, below))
+        self._handle.update(_Page(self._text.getvalue(), words, below))
 
     def _draw(self, phase: str, silence: float, left: float | None) -> None:
         now = self._drawn = monotonic()
         words = f"[{phase}] {self._rate.at(now):.1f} chunks/s, silent for {silence:.1f} s"
         until = "" if left is None else f", {left:.1f} s left"
-        self._handle.update(_Page(self._text[-_LIVE_CHARACTERS:], words + until))
+        self._handle.update(_Page(self._text.getvalue()[-_LIVE_CHARACTERS:], words + until))
 
 
 class _Page:

@@ -9,6 +9,7 @@ the worker.
 import contextlib
 import contextvars
 import functools
+import inspect
 import numbers
 from collections.abc import Callable
 from datetime import timedelta
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
 
 import requests
+import urllib3
 
 from .core.bounded import run_until
 from .core.cancel import current_token
@@ -32,8 +34,7 @@ T = TypeVar("T")
 
 Timeout = float | timedelta | tuple[float | None, float | None] | None
 
-_POSITIONAL = ("params", "data", "headers", "cookies", "files", "auth", "timeout", "allow_redirects", "proxies", "hooks")
-"""How `requests.Session.request` goes on behind the URL, as far as anybody would count."""
+_SIGNATURE = inspect.signature(requests.Session.request)
 _QUOTED_BYTES = 512
 _ERROR_BODY_BYTES = 65536
 _MARGIN_SECONDS = 1.0
@@ -44,8 +45,9 @@ _STREAMS_UNBOUNDED = (
     "or requests' own timeout=(connect, read) with no deadline() around"
 )
 
-_sending: contextvars.ContextVar["Session | None"] = contextvars.ContextVar("streamguard_session", default=None)
-"""The Session that makes a call in this context: what it sends in the course of that (hops, above all) is no other call."""
+_sending: contextvars.ContextVar[tuple[object, ...] | None] = contextvars.ContextVar("streamguard_session", default=None)
+"""The call that is made in this context, as `_bounds()` has it: what is sent under the same bounds (hops, above all)
+belongs to it. A hook may well send something under bounds of its own."""
 
 
 class Session(requests.Session):
@@ -78,6 +80,8 @@ class Session(requests.Session):
 
     def __init__(self, timeout: Timeout = None, *, deadline_header: str | None = None) -> None:
         _total_of(timeout)
+        if not _is_timeout(timeout):
+            raise TypeError(f"timeout= takes seconds, or requests' own (connect, read), not {timeout!r}")
         super().__init__()
         self.timeout = timeout
         self.deadline_header = deadline_header
@@ -110,12 +114,16 @@ class Session(requests.Session):
 
         Raises UsageError for `stream=True` under a total or a surrounding deadline: nothing bounds a body read later.
         """
-        options = {"timeout": timeout, **dict(zip(_POSITIONAL, args, strict=False)), **options}
+        if not isinstance(timeout, NotGiven):
+            options["timeout"] = timeout
+        if args:
+            options = dict(_SIGNATURE.bind(self, method, url, *args, **options).arguments)
+            del options["self"], options["method"], options["url"]
         return self._make(_Call(method, url), functools.partial(super().request, method, url), options)
 
     def send(self, request: requests.PreparedRequest, **options: Any) -> requests.Response:
         """Send a prepared request; bounded as `request()` is."""
-        if _sending.get() is self:
+        if _sending.get() == _bounds(self, options.get("timeout", NOT_GIVEN)):
             return self._send(request, options)
         return self._make(_Call(request.method, request.url), functools.partial(self._send_as_own, request), options)
 
@@ -145,8 +153,8 @@ class Session(requests.Session):
             raise UsageError(_STREAMS_UNBOUNDED)
         token = current_token.get()
         if streams or (call.until is None and token is None):
-            return _as_own(self, functools.partial(send, **options))
-        work = functools.partial(_work, self, functools.partial(send, **options), call)
+            return _as_own(self, send, options)
+        work = functools.partial(_work, self, send, options, call)
         return run_until(work, call.until, token, expired=call.expired, name=call.name, reuse=True)
 
     def _send_as_own(self, request: requests.PreparedRequest, **options: Any) -> requests.Response:
@@ -245,15 +253,17 @@ class _Call:
         )
 
 
-def _work(session: Session, send: Callable[[], requests.Response], call: _Call) -> requests.Response:
+def _work(
+    session: Session, send: Callable[..., requests.Response], options: dict[str, Any], call: _Call
+) -> requests.Response:
     """Make *call* in this thread, with its sockets under a guard of its own."""
     token = current_token.get()
     assert token is not None
     guard = SocketGuard(token, call.enter, margin=call.margin)
     current_guard.set(guard)
-    _sending.set(session)
+    _sending.set(_bounds(session, options["timeout"]))
     try:
-        return send()
+        return send(**options)
     except BaseException as exc:
         if guard.response is not None:
             _settle(guard.response, exc)
@@ -270,13 +280,18 @@ def _settle(response: requests.Response, exc: BaseException) -> None:
     response.close()
 
 
-def _as_own(session: Session, send: Callable[[], T]) -> T:
+def _as_own(session: Session, send: Callable[..., T], options: dict[str, Any]) -> T:
     """Run *send* in this thread, as the call that it is."""
-    before = _sending.set(session)
+    before = _sending.set(_bounds(session, options["timeout"]))
     try:
-        return send()
+        return send(**options)
     finally:
         _sending.reset(before)
+
+
+def _bounds(session: Session, timeout: object) -> tuple[object, ...]:
+    """Return what bounds something that *session* sends now, with that timeout of requests'."""
+    return session, timeout, current_deadline(), current_token.get()
 
 
 def _guard_of_call() -> SocketGuard | None:
@@ -287,6 +302,12 @@ def _guard_of_call() -> SocketGuard | None:
 
 def _is_total(timeout: object) -> bool:
     return isinstance(timeout, numbers.Real | timedelta)
+
+
+def _is_timeout(timeout: object) -> bool:
+    if isinstance(timeout, tuple):
+        return len(timeout) == 2
+    return timeout is None or _is_total(timeout) or isinstance(timeout, urllib3.Timeout)
 
 
 def _total_of(timeout: Any) -> float | None:

@@ -308,6 +308,76 @@ def test_send_takes_a_total(streamguard_gateway: Serve, session: Session) -> Non
     assert session.send(prepared, timeout=5).text == "hello"
 
 
+def nested(send: Act) -> Any:
+    """Return a hook that sends something of its own, once."""
+    answered: list[bytes] = []
+
+    def hook(response: requests.Response, **_: Any) -> None:
+        if not answered:
+            answered.append(response.content)  # requests leaves open what is not read when a hook raises
+            send()
+
+    return {"response": hook}
+
+
+@pytest.mark.parametrize("timeout", [None, 5])
+def test_a_hooks_own_send_is_bounded(streamguard_gateway: Serve, session: Session, timeout: Any) -> None:
+    """Inside of a call, send() has its own total, or the deadline around it: only hops belong to the call."""
+    gateway = streamguard_gateway("body hello", "stall", "body hello", "stall")
+    prepared = session.prepare_request(requests.Request("GET", gateway.url))
+    hooks = nested(lambda: session.send(prepared, timeout=LIMIT))
+    expiry(lambda: session.get(gateway.url, timeout=timeout, hooks=hooks))
+
+    def in_a_block() -> None:
+        with deadline(LIMIT):
+            session.send(prepared)
+
+    with pytest.raises(DeadlineExceededError) as expired:
+        session.get(gateway.url, timeout=timeout, hooks=nested(in_a_block))
+    assert expired.value.scope == "ambient"
+
+
+def test_a_hop_belongs_to_its_call(streamguard_gateway: Serve, session: Session) -> None:
+    """A redirect, and what a hook repeats with the call's own arguments, stay in the worker of the call."""
+    gateway = streamguard_gateway("headers 302 location: /b\nend", "body hello")
+    threads: list[int] = []
+
+    def hook(response: requests.Response, **options: Any) -> requests.Response:
+        threads.append(threading.get_ident())
+        return session.send(response.request, **options) if len(threads) == 2 else response
+
+    assert session.get(gateway.url, timeout=5, hooks={"response": hook}).text == "hello"
+    assert (len(threads), len(set(threads))) == (3, 1)
+
+
+@pytest.mark.parametrize("timeout", [9.3e9, 1e300, timedelta.max])
+def test_a_limit_that_never_comes(streamguard_gateway: Serve, timeout: Any) -> None:
+    """A number beyond what the system can wait for is as good as none."""
+    gateway = streamguard_gateway("body hello")
+    with Session(timeout=timeout) as session:
+        assert session.get(gateway.url).text == "hello"
+    with Session() as session, deadline(timeout):
+        assert session.get(gateway.url).text == "hello"
+
+
+def test_all_positional_arguments_are_requests_own(streamguard_gateway: Serve, session: Session) -> None:
+    """The sixteenth, json, is sent; one more, one twice, and an unknown one are TypeErrors."""
+    gateway = streamguard_gateway("body hello")
+    rest = (None, None, None, None, None, None, 5, True, None, None, False, True, None)
+    session.request("POST", gateway.url, *rest, {"a": 1})
+    assert gateway.requests[0].body == b'{"a": 1}'
+    for args, options in (((*rest, None, 17), {}), ((None,), {"params": None}), ((), {"bogus": 1})):
+        with pytest.raises(TypeError):
+            session.request("GET", gateway.url, *args, **options)
+
+
+@pytest.mark.parametrize("timeout", ["5", [1], (1, 2, 3)])
+def test_a_session_refuses_what_no_call_would_take(timeout: Any) -> None:
+    """What requests would refuse in the first call is refused where it is written."""
+    with pytest.raises(TypeError, match="timeout="):
+        Session(timeout=timeout)
+
+
 def test_a_timeout_among_the_positional_arguments(streamguard_gateway: Serve, session: Session) -> None:
     """requests' ninth positional argument is the timeout, and is a total here as well."""
     gateway = streamguard_gateway("stall")

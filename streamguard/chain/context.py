@@ -1,5 +1,6 @@
 """What a step gets: its inputs, the values it needs, and calls that end with its budget."""
 
+import functools
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
@@ -123,7 +124,7 @@ class StepContext:
     @property
     def session(self) -> Session:
         """A `streamguard.Session` whose calls end with the step's budget; one for all steps of the run."""
-        return _WatchedSession(self._source.get(), self._note_method)
+        return _watched(self._source.get(), self._note_method)
 
     @property
     def wrote(self) -> bool:
@@ -150,30 +151,47 @@ class StepContext:
             self._wrote = True
 
 
-class _WatchedSession(Session):
+class _Watched(Session):
     """Another face of the run's session, which notes the methods that one step uses. It shares all of its state."""
 
-    __slots__ = ("_note", "_watched")
+    __slots__ = ()
 
     _note: Callable[[str], None]
-    _watched: Session
-
-    def __init__(self, session: Session, note: Callable[[str], None]) -> None:
-        # Neither super().__init__(), which would make adapters, nor a copy: cookies must be the session's own.
-        self.__dict__ = session.__dict__
-        self._watched = session
-        self._note = note
+    _session: Session
 
     def request(self, method: str, url: str | bytes, *args: Any, **kwargs: Any) -> requests.Response:  # type: ignore[override]
-        """Note the method, and hand the call on."""
+        """Note the method, and make the request."""
         self._note(method)
-        return self._watched.request(method, url, *args, **kwargs)
+        return super().request(method, url, *args, **kwargs)
+
+    def send(self, request: requests.PreparedRequest, **kwargs: Any) -> requests.Response:
+        """Note the method, and send the request."""
+        self._note(request.method or "")
+        return super().send(request, **kwargs)
 
     @property
     def stream(self) -> Any:
         """The session's own: what a stream sends is not noted, for a chat is a POST, but changes nothing."""
-        return self._watched.stream
+        return self._session.stream
 
     @stream.setter
     def stream(self, by_default: object) -> None:
-        self._watched.stream = by_default
+        self._session.stream = by_default
+
+    def __del__(self) -> None:
+        """Leave the session open, also if its class closes what is not used any more."""
+
+
+@functools.lru_cache(maxsize=64)
+def _watched_class(kind: type[Session]) -> type[_Watched]:
+    return type(kind.__name__, (_Watched, kind), {"__slots__": ("_note", "_session")})
+
+
+def _watched(session: Session, note: Callable[[str], None]) -> _Watched:
+    """Return a face of *session* with all that its class has."""
+    kind: Any = type(session)
+    face = object.__new__(_watched_class(kind))
+    # Neither __init__(), which would make adapters, nor a copy: cookies must be the session's own.
+    face.__dict__ = session.__dict__
+    face._session, face._note = session, note
+    return face

@@ -7,7 +7,7 @@ from typing import Final
 import requests
 
 from .. import errors
-from ..classify import classify, transport_code
+from ..classify import _nest, classify, http_status, transport_code
 from .status import StepStatus
 
 __all__ = ["Fault", "Handles", "fault_of", "is_retryable"]
@@ -61,9 +61,14 @@ def fault_of(exc: BaseException, handles: Handles = ()) -> Fault | None:
     for kind, fault in _BY_TYPE:
         if isinstance(exc, kind):
             return fault
+    if isinstance(exc, RecursionError) and "decoding a JSON" in str(exc):  # no other sign tells it from a program's own
+        return Fault("error", "invalid_json")
     if isinstance(exc, requests.HTTPError):
         return Fault("error", _http_reason(exc))
     if isinstance(exc, requests.RequestException | OSError):
+        status = None if isinstance(exc, TimeoutError | requests.Timeout) else _status_inside(exc)
+        if status is not None:
+            return Fault("error", f"http_{status}")
         return _BY_CODE.get(transport_code(exc) or "", Fault("error", _other_reason(exc)))
     if handles and isinstance(exc, handles):
         return Fault("error", "handled_error")
@@ -85,6 +90,11 @@ def is_retryable(exc: BaseException, handles: Handles = ()) -> bool:
 def _http_reason(exc: requests.HTTPError) -> str:
     status = getattr(exc, "status_code", None) or getattr(exc.response, "status_code", None)
     return f"http_{status}" if isinstance(status, int) else "http_error"
+
+
+def _status_inside(exc: BaseException) -> int | None:
+    """Return the HTTP status that *exc*, or what it was made of, is about: urllib's HTTPError, say, is an OSError."""
+    return next((status for status in map(http_status, _nest(exc)) if status is not None), None)
 
 
 def _other_reason(exc: BaseException) -> str:

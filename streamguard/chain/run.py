@@ -171,8 +171,11 @@ class Run:
         if step.inline:
             with tell.step_scope(step):
                 context = contextvars.copy_context()
-            with alarm(running):
-                ended = context.run(work)
+            try:
+                with alarm(running):
+                    ended = context.run(work)
+            except StreamguardError as exc:  # no thread for the alarm: nothing was run
+                ended = Ended(None, exc, monotonic(), cancelled=False)
             self._note_cancel()
             self._finish(running, ended)
             return
@@ -234,7 +237,7 @@ class Run:
             self._settle(step, running.settles, ended.value if fault is None else None, overran=running.overran)
         elif fault is None:
             self._succeed(step, ended.value, **running.facts(ended))
-        elif running.is_unsettled(fault):
+        elif running.is_unsettled(fault, ended):
             self._ask(running, Unsettled(fault, ended.failure, running.facts(ended)))
         else:
             self._fail(step, fault, ended.failure, **running.facts(ended))
@@ -312,4 +315,11 @@ def _report_end(
     work: Callable[[], Ended],
     _feed: Feed,
 ) -> None:
-    events.put((running, work()))
+    try:
+        ended = work()
+    except BaseException as exc:  # a hook's, say: without a last word the run would wait for ever
+        ended = Ended(None, exc, monotonic(), running.ctx.token.cancelled)
+    try:
+        events.put((running, ended))
+    finally:
+        del ended  # the traceback of its failure refers to this frame

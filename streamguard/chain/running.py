@@ -69,9 +69,10 @@ class Running:
             return Fault("timeout", self.budget.limiter)
         return Fault("error", "stream_cancelled")  # by its own code, through `ctx.token`
 
-    def is_unsettled(self, fault: Fault) -> bool:
-        """Whether it may have changed something, and *fault* leaves open whether it did."""
-        return fault.status == "timeout" and self.ctx.attempt > 0 and self.step.is_write(self.ctx)
+    def is_unsettled(self, fault: Fault, ended: Ended) -> bool:
+        """Whether it may have changed something, and *fault*, or an attempt before, leaves open whether it did."""
+        is_open = fault.status == "timeout" or (fault.status == "error" and ended.timed_out)
+        return is_open and self.ctx.attempt > 0 and self.step.is_write(self.ctx)
 
     def facts(self, ended: Ended) -> dict[str, Any]:
         """Return what a report says about how it ran."""

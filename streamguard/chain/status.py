@@ -46,7 +46,7 @@ REASONS: Final[dict[str, str]] = {
     "call_limit": "A limit that the step itself gave to a call fired.",
     "transport_timeout": "No connection, or no answer, within a limit of requests' or the stream's connect= or response=.",
     "stream_inactive": "A stream that it read went silent.",
-    "unknown_outcome": "A write timed out: the service may have done it, or may do it yet.",
+    "unknown_outcome": "A write, or one of its attempts, timed out: the service may have done it, or may do it yet.",
     "dependency_failed": "A step that it needs has no value.",
     "critical_failed": "A critical step failed, which ends the run.",
     "run_cancelled": "The caller's token was cancelled.",

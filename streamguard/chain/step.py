@@ -1,11 +1,13 @@
 """One declared step: the function, its limits, and what may stand in for it. Checked when it is declared."""
 
 import copy
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, Generic, TypedDict, TypeVar
 
+from ..core.bounded import refuse_deferring, refuse_unrun
 from ..core.limits import NOT_GIVEN, NotGiven, seconds_of
 from ..errors import UsageError
 from .context import StepContext
@@ -81,7 +83,9 @@ class Step(Generic[T]):
 
     def fall_back(self, failure: StepReport) -> Any:
         """Return a fresh fallback value: a copy, or what the fallback makes of *failure*."""
-        return self.fallback(failure) if callable(self.fallback) else copy.deepcopy(self.fallback)
+        if not callable(self.fallback):
+            return copy.deepcopy(self.fallback)
+        return refuse_unrun(self.fallback(failure), f"fallback= of step {self.name!r}")
 
 
 def make_step(
@@ -102,8 +106,23 @@ def make_step(
     if not callable(fn):
         raise TypeError(f"a step is a function of one argument, ctx, not {type(fn).__name__}")
     name = _name_of(fn, options.get("name"))
+    with _naming(name):
+        step = _made(name, fn, options, reserve=reserve, min_budget=min_budget, fallback=fallback)
+    _refuse_unsafe(step)
+    return step
+
+
+def _made(
+    name: str,
+    fn: Callable[[StepContext], Any],
+    options: StepOptions,
+    *,
+    reserve: float,
+    min_budget: float,
+    fallback: object,
+) -> Step[Any]:
     limit = seconds_of("limit", options.get("limit"))
-    step: Step[Any] = Step(
+    return Step(
         name=name,
         fn=fn,
         limit=limit,
@@ -119,8 +138,15 @@ def make_step(
         min_budget=_min_budget(options.get("min_budget"), min_budget, limit),
         reserve=not_negative("reserve", options.get("reserve"), reserve),
     )
-    _refuse_unsafe(step)
-    return step
+
+
+@contextmanager
+def _naming(name: str) -> Iterator[None]:
+    """Put the step's name before what is said about one of its options."""
+    try:
+        yield
+    except (TypeError, ValueError) as exc:
+        raise type(exc)(f"step {name!r}: {exc}") from None
 
 
 def _refuse_unsafe(step: Step[Any]) -> None:
@@ -131,6 +157,9 @@ def _refuse_unsafe(step: Step[Any]) -> None:
         )
     if step.verify is not None and not callable(step.verify):
         raise TypeError(f"step {step.name!r}: verify= takes a function of ctx, not {type(step.verify).__name__}")
+    refuse_deferring(step.fn, f"step {step.name!r}")
+    for option, fn in (("fallback=", step.fallback), ("verify=", step.verify)):
+        refuse_deferring(fn, f"{option} of step {step.name!r}")
     if step.critical and step.fallback_name is not None:
         raise UsageError(f"step {step.name!r}: fallback_name= without fallback=; a step without a fallback is critical")
     if not step.critical and not callable(step.fallback):
@@ -164,6 +193,8 @@ def _fallback_name(fallback: object, name: object) -> str | None:
 
 
 def _names(needs: "Iterable[str | Step[Any]] | str | Step[Any]") -> tuple[str, ...]:
+    if not isinstance(needs, Iterable) and not isinstance(needs, Step):
+        raise TypeError(f"needs= takes steps or their names, not {type(needs).__name__}")
     several = (needs,) if isinstance(needs, str | Step) else tuple(needs)
     wrong = [need for need in several if not isinstance(need, str | Step)]
     if wrong:
@@ -172,6 +203,8 @@ def _names(needs: "Iterable[str | Step[Any]] | str | Step[Any]") -> tuple[str, .
 
 
 def _handles(handles: Iterable[type[Exception]] | type[Exception]) -> Handles:
+    if not isinstance(handles, Iterable) and not isinstance(handles, type):
+        raise TypeError(f"handles= takes exception classes, not {type(handles).__name__}")
     several = (handles,) if isinstance(handles, type) else tuple(handles)
     wrong = [kind for kind in several if not (isinstance(kind, type) and issubclass(kind, Exception))]
     if wrong:

@@ -81,6 +81,7 @@ class RunTeller:
         emit(RunFinished(id=self.id, run=self.run, status=result.status, seconds=result.elapsed, details=details))
 
     def raised(self, error: BaseException, seconds: float) -> None:
-        """The run is over, with an exception."""
+        """The run is over, with an exception: a bug, or what made the caller leave, such as Ctrl-C."""
+        status = None if isinstance(error, Exception) else "cancelled"
         error_type = type(error).__name__
-        emit(RunFinished(id=self.id, run=self.run, status=None, seconds=seconds, error_type=error_type))
+        emit(RunFinished(id=self.id, run=self.run, status=status, seconds=seconds, error_type=error_type))

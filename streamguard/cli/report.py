@@ -12,6 +12,7 @@ from ..errors import UsageError
 from ..journal.advice import Sureness, advise
 from ..journal.keeping import VARIABLE, open_store
 from ..journal.summary import summed_up
+from ..journal.tables import unreadable_rows
 from .exits import Exit
 from .values import read_duration
 
@@ -59,9 +60,10 @@ def report(
     with closing(_opened(journal)) as store:
         if wanted is not None:
             found = _read(store, lambda: store.find(wanted))
-            _tell(found, page)
+            _tell(found, page, store.unreadable)
             ctx.exit(Exit.COMPLETE if found else Exit.FAILED)
         summary = _read(store, lambda: summed_up(store.entries(since=_instant(since), name=name)))
+        summary.unreadable = store.unreadable
     sureness = Sureness(quantile, confidence)
     advice = advise(summary, sureness)
     if page is None:
@@ -98,7 +100,9 @@ def _instant(ago: float | None) -> float:
     return 0.0 if ago is None else max(0.0, wall() - ago)
 
 
-def _tell(found: "Sequence[JournalEntry]", page: IO[str] | None) -> None:
+def _tell(found: "Sequence[JournalEntry]", page: IO[str] | None, unreadable: int) -> None:
+    if unreadable:
+        click.echo(unreadable_rows(unreadable), err=True)
     if not found:
         click.echo("the journal has no such id", err=True)
     elif page is None:

@@ -6,11 +6,12 @@ returns or raises later is dropped.
 """
 
 import functools
-from collections.abc import Callable
+import inspect
+from collections.abc import AsyncIterator, Callable, Iterator
 from datetime import timedelta
 from typing import Any, TypeVar
 
-from ..errors import DeadlineExceededError, StreamCancelledError, StreamguardError
+from ..errors import DeadlineExceededError, StreamCancelledError, StreamguardError, UsageError
 from ..telemetry.events import ThreadAbandoned
 from ..telemetry.hooks import emit
 from .cancel import CancelToken, current_token
@@ -20,12 +21,26 @@ from .limits import seconds_of
 from .pump import End, Pump
 from .workers import Call
 
-__all__ = ["GRACE_SECONDS", "abandoned_threads", "bounded_call", "left_behind", "run_until"]
+__all__ = [
+    "GRACE_SECONDS",
+    "abandoned_threads",
+    "bounded_call",
+    "left_behind",
+    "refuse_deferring",
+    "refuse_unrun",
+    "run_until",
+]
 
 T = TypeVar("T")
 
 GRACE_SECONDS = 0.04
 """How long a cancelled call may take to leave before it is left behind."""
+
+_DEFERRING: dict[Callable[[object], bool], str] = {
+    inspect.iscoroutinefunction: "an async function",
+    inspect.isasyncgenfunction: "an async generator function",
+    inspect.isgeneratorfunction: "a generator function",
+}
 
 _left_behind: set[Callable[[], bool]] = set()
 """For each thread that could not be stopped, what tells whether it still runs."""
@@ -48,6 +63,8 @@ def bounded_call(
 
     fn runs in a daemon thread, in a copy of the caller's context; what it raises propagates as it is.
 
+    Raises UsageError for an async or a generator function, whose call would only make what has still to run.
+
     Raises `DeadlineExceededError` (scope `"step"` for *limit*, `"ambient"` for a surrounding `deadline()`), whose
     `overran` says that fn is still running; `StreamCancelledError` when the token is cancelled. A result that comes after
     the instant is late, and an error.
@@ -55,6 +72,9 @@ def bounded_call(
     Limits
         Code that registers nothing with the token, and looks at nothing, goes on in its thread until it ends by itself.
     """
+    if cancel is not None and not isinstance(cancel, CancelToken):
+        raise TypeError(f"cancel= takes a CancelToken, not {type(cancel).__name__}")
+    refuse_deferring(fn, "what bounded_call() shall run")
     seconds = seconds_of("limit", limit)
     own = None if seconds is None else Deadline.after(seconds)
     ambient = current_deadline()
@@ -66,8 +86,11 @@ def bounded_call(
         what = f"limit={seconds:g}" if scope == "step" else "the surrounding deadline()"
         still = "; it could not be stopped and is left behind" if overran else ""
         elapsed = monotonic() - begun
+        spent = until is not None and until.at <= begun
         return DeadlineExceededError(
-            f"{name} took longer than {what} ({elapsed:.2f} s){still}",
+            f"{name}: {what} is already spent: nothing was run"
+            if spent
+            else f"{name} took longer than {what} ({elapsed:.2f} s){still}",
             scope=scope,
             limit=seconds if scope == "step" else None,
             elapsed=elapsed,
@@ -76,7 +99,8 @@ def bounded_call(
         )
 
     parent = cancel if cancel is not None else current_token.get()
-    return run_until(functools.partial(fn, *args), until, parent, expired=expired, grace=grace, name=name)
+    result = run_until(functools.partial(fn, *args), until, parent, expired=expired, grace=grace, name=name)
+    return refuse_unrun(result, name)
 
 
 def run_until(
@@ -107,6 +131,25 @@ def run_until(
 def abandoned_threads() -> int:
     """Return how many threads that could not be stopped are still running in this process."""
     return sum(is_running() for is_running in list(_left_behind))
+
+
+def refuse_deferring(fn: object, whose: str) -> None:
+    """Raise UsageError if a call of *fn* would run nothing: an async or a generator function, also inside a partial."""
+    while isinstance(fn, functools.partial):
+        fn = fn.func
+    for code in (fn, getattr(type(fn), "__call__", None)):  # noqa: B004 - its kind is asked for
+        for defers, kind in _DEFERRING.items():
+            if defers(code):
+                raise UsageError(f"{whose} is {kind}: calling it runs nothing. Give a plain function")
+
+
+def refuse_unrun(value: T, whose: str) -> T:
+    """Return what *whose* function has returned; raise UsageError if that has still to be run, or awaited."""
+    if inspect.isgenerator(value) or inspect.iscoroutine(value):
+        value.close()  # else Python would warn that nobody awaited it
+    elif not inspect.isawaitable(value) and (not isinstance(value, AsyncIterator) or isinstance(value, Iterator)):
+        return value
+    raise UsageError(f"{whose} has returned a {type(value).__name__}, which has still to run; return what comes of it")
 
 
 def left_behind(pump: Pump[Any], *, kind: str = "reader") -> None:

@@ -48,14 +48,18 @@ def default_render(chunk: Any) -> Any:
 def data_frame(data: Any, *, event: str | None = None, id: str | None = None) -> bytes:
     """Return one server-sent event (WHATWG HTML, 9.2): *data* is text, whose lines become lines of it, or else JSON.
 
-    Raises TypeError for what is neither.
+    Raises TypeError, or for NaN and infinities ValueError, for what is neither.
     """
     if isinstance(data, bytes):
         raise TypeError("bytes are no text of an event: pass render=, a function that returns text or JSON data")
-    text = data if isinstance(data, str) else json.dumps(data, ensure_ascii=False, separators=(",", ":"))
+    text = data if isinstance(data, str) else _json(data)
     fields = [("id", id), ("event", event), *(("data", line) for line in _LINE_END.split(text))]
     frame = "".join(f"{name}: {value}\n" for name, value in fields if value is not None)
     return f"{frame}\n".encode("utf-8", "replace")
+
+
+def _json(data: Any) -> str:
+    return json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 
 
 def error_frame(exc: BaseException) -> bytes:

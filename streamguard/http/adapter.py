@@ -22,6 +22,7 @@ from urllib3.util import Timeout
 from urllib3.util.connection import allowed_gai_family
 
 from ..core.cancel import current_token
+from ..core.clock import longest_wait
 from ..errors import StreamCancelledError
 from .chunked import BUFFER_BYTES
 from .gunzip import unpack_gzip
@@ -182,7 +183,7 @@ class GuardedConnection(HTTPConnection):
     def _add_margin(self, guard: SocketGuard) -> None:
         """Have the socket's timeout, which the pool has set for the step that comes now, behind the cut."""
         if guard.margin and isinstance(self.timeout, int | float):
-            self.timeout += guard.margin
+            self.timeout = longest_wait(self.timeout + guard.margin)
 
     def _attach(self, guard: SocketGuard, sock: HasFileno) -> None:
         self.guard = guard

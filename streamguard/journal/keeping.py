@@ -30,6 +30,9 @@ _chosen: dict[str, str | None] = {}
 _writers: dict[tuple[int, str], Writer | None] = {}
 """By process and URL, for a forked child must not use its parent's connections; None: that URL cannot be used."""
 
+_places: dict[str, str] = {}
+"""By URL as the environment has it, the one with an absolute path: that of the directory in which it was first used."""
+
 _pauses: dict[int, list[Callable[[], None]]] = {}
 """What ends the pauses of the writers, by the thread that forks."""
 
@@ -55,11 +58,11 @@ def use(url: str | NotGiven | None) -> Callable[[], object]:
         return lambda: _chosen.pop("url", None)
     if url is None:
         return lambda: _chosen.update(url=None)
-    writer = _new_writer(url, "journal=")
+    place, writer = _new_writer(url, "journal=")
 
     def chosen() -> None:
-        _adopt(url, writer)
-        _chosen["url"] = url
+        _adopt(place, writer)
+        _chosen["url"] = place
 
     return chosen
 
@@ -68,7 +71,7 @@ def keep(make: Callable[[], JournalEntry]) -> None:
     """Hand the entry that *make* returns to the journal, if there is one. Never waits, never raises for its sake."""
     url = _chosen["url"] if "url" in _chosen else os.environ.get(VARIABLE)
     if url:
-        writer = _writer_of(url)
+        writer = _writer_of(_places.get(url, url))
         if writer is not None:
             writer.put(make())
 
@@ -86,15 +89,20 @@ def _writer_of(url: str) -> Writer | None:
     key = (os.getpid(), url)
     if key not in _writers:
         try:
-            _adopt(url, _new_writer(url, VARIABLE))
+            place, writer = _new_writer(url, VARIABLE)
         except UsageError as exc:
             _writers.setdefault(key, None)
             _log.warning("no journal: %s", exc, extra={"error_type": "UsageError"})
+        else:
+            _adopt(place, writer)
+            key = (key[0], _places.setdefault(url, place))
     return _writers[key]
 
 
-def _new_writer(url: str, option: str) -> Writer:
-    return Writer(open_store(url, option=option))
+def _new_writer(url: str, option: str) -> tuple[str, Writer]:
+    """Return the URL with its path absolute, and a writer to it."""
+    store = open_store(url, option=option)
+    return store.url, Writer(store)
 
 
 def _adopt(url: str, writer: Writer) -> None:

@@ -1,11 +1,13 @@
 """The journal's table, in the same databases as the records of dispatches. Needs SQLAlchemy; raises what that raises."""
 
+import json
 import os
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from sqlalchemy import (
     JSON,
+    URL,
     Column,
     Connection,
     Engine,
@@ -21,6 +23,7 @@ from sqlalchemy import (
     inspect,
     or_,
     select,
+    type_coerce,
 )
 from sqlalchemy.exc import SQLAlchemyError
 
@@ -54,6 +57,10 @@ journal = Table(
     Column("numbers", JSON, nullable=False),
 )
 
+_JSON = ("moments", "numbers")
+_rows = select(*(type_coerce(column, Text).label(column.name) if column.name in _JSON else column for column in journal.c))
+"""All rows. SQLite's JSON comes as the text that it is: one row that is none must not keep the others from being read."""
+
 
 class JournalStore:
     """The journal in the database that *url* names: `sqlite:///journal.db` or `postgresql://user@host/name`.
@@ -61,7 +68,8 @@ class JournalStore:
     timeout: seconds that a connect, a wait for a lock, or a statement may take. Default 5.
     option:  where the URL was given, for the complaints.
 
-    The table is created when first written to. Raises UsageError for a URL that cannot be used, or a database in memory.
+    The table is created when first written to. Raises UsageError for a URL that cannot be used, a database in memory, or
+    an SQLite `file:` URI.
 
     Limits
         An SQLite file must be on a local disk.
@@ -71,12 +79,16 @@ class JournalStore:
     """What the methods raise when the database cannot be used."""
 
     def __init__(self, url: str, *, timeout: float = 5.0, option: str = "journal=") -> None:
+        engine = make_engine(url, timeout=timeout, option=option)
+        self._file = _path_of(engine.url, option) if engine.dialect.name == "sqlite" else None
+        if self._file is not None:
+            url = engine.url.set(database=self._file).render_as_string()
+        self.url = url
+        """The same, but that a relative path of a file is absolute: the program may change its directory."""
         self._make: Callable[[], Engine] = lambda: make_engine(url, timeout=timeout, option=option)
-        engine = self._make()
-        self._file = engine.url.database if engine.dialect.name == "sqlite" else None
-        if engine.dialect.name == "sqlite" and self._file in (None, "", ":memory:"):
-            raise UsageError(f"{option} takes a database that outlives the process: sqlite:///journal.db, or PostgreSQL")
         self._engine: Engine | None = None
+        self.unreadable = 0
+        """How many rows could not be read so far, and were left out."""
 
     @property
     def in_file(self) -> bool:
@@ -97,12 +109,12 @@ class JournalStore:
 
     def entries(self, *, since: float = 0.0, name: str | None = None) -> Iterator[JournalEntry]:
         """Yield the entries of what began after *since* (wall clock), oldest first; only those of *name*, if given."""
-        wanted = select(journal).where(journal.c.started_at >= since).order_by(journal.c.position)
+        wanted = _rows.where(journal.c.started_at >= since).order_by(journal.c.position)
         yield from self._read(wanted if name is None else wanted.where(journal.c.name == name))
 
     def find(self, id: str) -> list[JournalEntry]:
         """Return the entry with that id, or those of an execution's turns."""
-        return list(self._read(select(journal).where(or_(journal.c.id == id, journal.c.parent == id))))
+        return list(self._read(_rows.where(or_(journal.c.id == id, journal.c.parent == id))))
 
     def close(self) -> None:
         """Close the connections. The store can be used again."""
@@ -116,12 +128,27 @@ class JournalStore:
         with self._opened().connect().execution_options(**READING) as connection:
             if inspect(connection).has_table(journal.name):
                 for row in connection.execution_options(yield_per=_PAGE).execute(wanted):
-                    yield _entry(row)
+                    try:
+                        entry = _entry(row)
+                    except ValueError:
+                        self.unreadable += 1
+                    else:
+                        yield entry
 
     def _opened(self) -> Engine:
         engine = self._engine or self._make()
         self._engine = engine
         return engine
+
+
+def _path_of(url: URL, option: str) -> str:
+    """Return the absolute path of the SQLite file that *url* names."""
+    if url.database in (None, "", ":memory:"):
+        raise UsageError(f"{option} takes a database that outlives the process: sqlite:///journal.db, or PostgreSQL")
+    assert url.database is not None
+    if url.database.startswith("file:"):
+        raise UsageError(f"{option} takes the path of an SQLite file, no file: URI: sqlite:///journal.db")
+    return os.path.abspath(url.database)
 
 
 def _prune(connection: Connection, added: int) -> None:
@@ -143,4 +170,4 @@ def _clean(text: str) -> str:
 def _entry(row: Row[Any]) -> JournalEntry:
     values = dict(row._mapping)
     del values["position"]
-    return entry_of(values)
+    return entry_of({**values, **{name: json.loads(values[name]) for name in _JSON if isinstance(values[name], str)}})

@@ -29,6 +29,8 @@ class Summary:
         """When the last one started."""
         self.lost = 0
         """Entries that could not be written."""
+        self.unreadable = 0
+        """Rows that could not be read."""
         self.counts: collections.Counter[tuple[str, str, str]] = collections.Counter()
         """By kind, outcome, and where it stopped."""
         self.first_chunks = [0] * (len(GAP_BOUNDS) + 1)

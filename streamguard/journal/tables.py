@@ -8,7 +8,7 @@ from .advice import LimitAdvice, Sureness
 from .story import one_line, seconds_of
 from .summary import Summary
 
-__all__ = ["Bars", "Table", "advice_table", "explained", "histograms", "outcome_tables", "title"]
+__all__ = ["Bars", "Table", "advice_table", "explained", "histograms", "outcome_tables", "title", "unreadable_rows"]
 
 _KINDS = {
     "stream": ("Streams", "phase"),
@@ -36,12 +36,18 @@ class Bars:
 
 def title(summary: Summary) -> str:
     """Return how much is summed up, and of what time."""
+    unreadable = f"; {unreadable_rows(summary.unreadable)}" if summary.unreadable else ""
     if summary.began is None or summary.ended is None:
-        return "The journal is empty."
+        return f"Nothing to sum up{unreadable}." if unreadable else "The journal is empty."
     totals = {kind: _total(summary, kind) for kind in _KINDS}
     of = ", ".join(f"{total} {kind}{'s' * (total != 1)}" for kind, total in totals.items() if total)
     lost = f"; {summary.lost} more could not be written" if summary.lost else ""
-    return f"{of}, from {summary.began:%Y-%m-%d %H:%M} to {summary.ended:%Y-%m-%d %H:%M} UTC{lost}"
+    return f"{of}, from {summary.began:%Y-%m-%d %H:%M} to {summary.ended:%Y-%m-%d %H:%M} UTC{lost}{unreadable}"
+
+
+def unreadable_rows(count: int) -> str:
+    """Return that so many rows are left out: they are damaged, or a newer version's."""
+    return f"{count} row{'s' * (count != 1)} could not be read"
 
 
 def outcome_tables(summary: Summary) -> list[Table]:

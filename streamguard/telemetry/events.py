@@ -212,7 +212,7 @@ class RunFinished:
     id: str
     run: str
     status: str | None
-    """completed, completed_with_fallback, waiting_external_service, cancelled; None if a bug ended it."""
+    """completed, completed_with_fallback, waiting_external_service, cancelled (by Ctrl-C, too); None if a bug ended it."""
     seconds: float
     error_type: str | None = None
     """Of what the run raised, if it raised something."""

@@ -164,7 +164,7 @@ class OpenTelemetryHook:
         self._end(_step_key(event), error_type=error_type if failed else None, attributes=attributes)
 
     def _run_finished(self, event: RunFinished) -> None:
-        failed = event.status in (None, "waiting_external_service") or event.error_type is not None
+        failed = event.status in (None, "waiting_external_service")
         error_type = event.error_type or event.status or _OTHER
         attributes = {"streamguard.run.status": event.status}
         for key in [key for key in list(self._spans) if key.startswith(f"{event.id} ")]:

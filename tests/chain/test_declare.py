@@ -1,14 +1,17 @@
 """How steps and chains are declared, and what is refused."""
 
+import functools
 import threading
+from collections.abc import AsyncIterator, Iterator
 from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
 import requests
 
-from streamguard import CancelToken, Chain, StepContext, UsageError
+from streamguard import CancelToken, Chain, StepContext, UsageError, bounded_call
 
-from .steps import endings, value
+from .steps import endings, raises, value
 
 
 def step_one(ctx: StepContext) -> int:
@@ -91,6 +94,10 @@ def test_retries_of_what_may_do_harm_are_refused() -> None:
         ({"verify": 1}, "verify= takes a function"),
         ({"timeout": 1}, "a step takes no timeout="),
         ({"name": ""}, "needs a name"),
+        ({"limit": "5"}, "step 'step_one': limit="),
+        ({"needs": None}, "step 'step_one': needs= takes steps"),
+        ({"handles": None}, "step 'step_one': handles= takes exception classes"),
+        ({"handles": BaseException}, "step 'step_one': handles= takes exception classes"),
     ],
 )
 def test_a_wrong_step_is_refused_when_it_is_declared(options: dict[str, Any], complaint: str) -> None:
@@ -99,6 +106,74 @@ def test_a_wrong_step_is_refused_when_it_is_declared(options: dict[str, Any], co
     with pytest.raises((UsageError, TypeError), match=complaint):
         chain.step(step_one, **options)
     assert chain.steps == {}
+
+
+async def asynchronous(ctx: StepContext) -> int:
+    return 1
+
+
+async def async_generator(ctx: StepContext) -> AsyncIterator[int]:
+    yield 1
+
+
+def generator(ctx: StepContext) -> Iterator[int]:
+    yield 1
+
+
+class Callee:
+    """An object whose call is a coroutine."""
+
+    async def __call__(self, ctx: StepContext) -> int:
+        return 1
+
+
+DEFERRING: list[Any] = [
+    asynchronous,
+    async_generator,
+    generator,
+    Callee(),
+    functools.partial(asynchronous),
+    functools.partial(Callee()),
+]
+
+
+@pytest.mark.parametrize("fn", DEFERRING)
+def test_what_would_not_run_is_refused(fn: Any) -> None:
+    """A call of an async or a generator function runs nothing: steps, their options and bounded calls refuse it."""
+    chain = Chain("c")
+    with pytest.raises(UsageError, match=r"step 's' is an? (async|generator)"):
+        chain.step(fn, name="s")
+    with pytest.raises(UsageError, match="fallback= of step 's'"):
+        chain.step(step_one, name="s", fallback=fn)
+    with pytest.raises(UsageError, match="verify= of step 's'"):
+        chain.step(step_one, name="s", verify=fn)
+    with pytest.raises(UsageError, match="calling it runs nothing"):
+        bounded_call(fn, None)
+    assert chain.steps == {}
+
+
+@pytest.mark.parametrize("fn", DEFERRING)
+def test_what_has_still_to_run_is_no_value(fn: Any) -> None:
+    """A plain function that returns a coroutine or a generator has not done its work; nothing warns, for it is closed."""
+    chain = Chain("c")
+    chain.step(lambda ctx: fn(ctx), name="s", fallback=1)
+    with pytest.raises(UsageError, match="step 's' has returned a"):
+        chain.run()
+    with pytest.raises(UsageError, match="look-up has returned a"):
+        bounded_call(lambda: fn(None), name="look-up")
+    chain = Chain("c")
+    chain.step(raises(ConnectionRefusedError()), name="s", fallback=lambda failure: fn(failure))
+    assert endings(chain.run()) == {"s": ("error", "fallback_failed")}
+
+
+def test_what_is_an_iterator_beside_is_a_value() -> None:
+    """Mocks and SDKs' objects that can be awaited for nothing, or read either way, are values as any other."""
+    mock = MagicMock()
+    chain = Chain("c")
+    chain.step(value(mock), name="mock")
+    chain.step(value(iter([1])), name="iterator")
+    result = chain.run()
+    assert (result["mock"], list(result["iterator"])) == (mock, [1])
 
 
 @pytest.mark.parametrize(

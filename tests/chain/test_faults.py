@@ -4,6 +4,8 @@ import errno
 import json
 import socket
 import ssl
+import urllib.error
+from email.message import Message
 from typing import Any
 
 import pytest
@@ -34,6 +36,11 @@ def bad_json() -> ValueError:
 
 def wrapped(inner: Exception) -> requests.ConnectionError:
     return requests.ConnectionError(u3.MaxRetryError(None, "/", inner))  # type: ignore[arg-type]
+
+
+def caused(exc: Exception, cause: Exception) -> Exception:
+    exc.__cause__ = cause
+    return exc
 
 
 FAULTS = [
@@ -73,6 +80,10 @@ FAULTS = [
     (requests.exceptions.InvalidURL("x"), "error", "invalid_request"),
     (requests.exceptions.RetryError(), "error", "request_failed"),
     (FileNotFoundError(errno.ENOENT, "gone"), "error", "os_error"),
+    (urllib.error.HTTPError("http://h/", 503, "busy", Message(), None), "error", "http_503"),
+    (caused(OSError("failed"), requests.HTTPError(response=response(404))), "error", "http_404"),
+    (caused(TimeoutError(), requests.HTTPError(response=response(503))), "timeout", "transport_timeout"),
+    (caused(OSError("failed"), ConnectionResetError()), "error", "connection_reset"),
 ]
 BUGS = [NameError("x"), ValueError("x"), KeyError("x"), AssertionError(), errors.UsageError("x"), KeyboardInterrupt()]
 
@@ -88,6 +99,20 @@ def test_a_bug_is_no_fault(exc: BaseException) -> None:
     """What is neither streamguard's, nor requests', nor the system's, nor bad JSON, is a bug; a UsageError is one too."""
     assert fault_of(exc) is None
     assert not is_retryable(exc)
+
+
+def test_json_too_deep_to_read_is_no_json() -> None:
+    """A body of forty thousand brackets is the service's fault; a program that recurses without end has a bug."""
+
+    def endless() -> None:
+        endless()
+
+    with pytest.raises(RecursionError) as deep:
+        json.loads("[" * 40_000)
+    assert fault_of(deep.value) == Fault("error", "invalid_json")
+    with pytest.raises(RecursionError) as bug:
+        endless()
+    assert fault_of(bug.value) is None
 
 
 def test_handles_declares_further_faults() -> None:

@@ -8,7 +8,7 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -16,8 +16,9 @@ from typing import Any
 import pytest
 import requests
 
-from streamguard import Chain, ChainResult, StepContext
+from streamguard import CancelToken, Chain, ChainResult, StepContext
 from streamguard.core.clock import monotonic
+from streamguard.telemetry import StepRetry, set_hooks
 from streamguard.testing import AgentAPI, no_leaks
 
 from .steps import PROMPT, endings, obedient, value
@@ -55,6 +56,76 @@ def small_chain() -> Chain:
     chain.step(obedient, name="slow", limit=0.1, fallback=1)
     chain.step(value(2), name="fast")
     return chain
+
+
+class Interrupt(BaseException):
+    """What a signal handler raises, as Ctrl-C's does."""
+
+
+def interrupted_late(ctx: StepContext) -> Any:
+    """Hang until the step is cut, and then be interrupted, as a signal would do it."""
+    ctx.token.wait(10)
+    raise Interrupt
+
+
+def interrupted_by_its_own_cancel(token: CancelToken) -> Callable[[StepContext], Any]:
+    def step(ctx: StepContext) -> Any:
+        token.cancel()
+        raise Interrupt
+
+    return step
+
+
+@pytest.mark.parametrize("place", ["late", "cancelled", "verify"])
+def test_an_interrupt_of_an_inline_step_comes_out(place: str) -> None:
+    """Ctrl-C in the caller's own thread is heard also when the step is over its limit, or cancelled, or asks `verify=`."""
+    token, ran = CancelToken(), []
+    chain = Chain("c", deadline=5)
+    if place == "late":
+        chain.step(interrupted_late, name="a", limit=0.05, inline=True, fallback=1)
+    elif place == "cancelled":
+        chain.step(interrupted_by_its_own_cancel(token), name="a", inline=True, fallback=1)
+    else:
+        chain.step(obedient, name="a", limit=0.05, inline=True, verify=interrupted_late, fallback=1)
+    chain.step(ran.append, name="behind")
+    with pytest.raises(Interrupt):
+        chain.run(cancel=token)
+    assert ran == []
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs a signal that can be sent to oneself")
+def test_ctrl_c_in_an_inline_step_that_is_late() -> None:
+    """A real SIGINT behind the limit of an inline step is a KeyboardInterrupt of `run()`."""
+
+    def late(ctx: StepContext) -> Any:
+        ctx.token.wait(10)
+        os.kill(os.getpid(), signal.SIGINT)
+        threading.Event().wait(10)
+
+    chain = Chain("c")
+    chain.step(late, name="a", limit=0.05, inline=True, fallback=1)
+    with pytest.raises(KeyboardInterrupt):
+        chain.run()
+
+
+def test_a_hook_that_exits_does_not_hang_the_run() -> None:
+    """What is raised in a step's thread outside of the step comes out of `run()`, also where nothing bounds the step."""
+
+    def leave(event: object) -> None:
+        if isinstance(event, StepRetry):
+            raise SystemExit(3)
+
+    def reset(ctx: StepContext) -> Any:
+        raise ConnectionResetError
+
+    chain = Chain("c")
+    chain.step(reset, name="a", retries=1, idempotent=True, fallback=1)
+    set_hooks([leave])
+    try:
+        with pytest.raises(SystemExit):
+            chain.run()
+    finally:
+        set_hooks(None)
 
 
 def test_in_a_worker_thread() -> None:

@@ -494,6 +494,34 @@ def test_a_given_session_is_used_and_left_open(streamguard_gateway: Gateways) ->
         assert gateway.connections == 1
 
 
+class Api(Session):
+    """A session as programs derive one: with a method of its own, and one that is overridden."""
+
+    def profile(self, url: str) -> Any:
+        return self.get_json(url)
+
+    def send(self, request: requests.PreparedRequest, **options: Any) -> requests.Response:
+        request.headers["X-Signed"] = "yes"
+        return super().send(request, **options)
+
+
+def test_a_given_session_keeps_its_class(streamguard_gateway: Gateways) -> None:
+    """In a step, too, a subclass of Session has its methods and its overrides, and one state."""
+    gateway = streamguard_gateway("body {}")
+
+    def ask(ctx: StepContext) -> Any:
+        assert isinstance(ctx.session, Api)
+        ctx.session.headers["X-Seen"] = "later, too"
+        return ctx.session.profile(gateway.url)
+
+    with Api() as session:
+        chain = Chain("c", session=session)
+        chain.step(ask, name="a")
+        assert chain.run()["a"] == {}
+        assert session.headers["X-Seen"] == "later, too"
+    assert gateway.requests[0].headers["x-signed"] == "yes"
+
+
 def test_a_stream_may_be_returned_and_read_later(streamguard_gateway: Gateways) -> None:
     """A step's stream outlives the run, within the step's budget."""
     gateway = streamguard_gateway("chat Hello\ndone")
@@ -520,14 +548,15 @@ def test_a_chain_may_be_a_step_of_another(streamguard_gateway: Gateways) -> None
     assert endings(outer.run()) == {"asks": ("error", "step_failed")}
 
 
-def test_an_interpreter_without_threads_is_a_failure_of_the_step(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("inline", [False, True])
+def test_an_interpreter_without_threads_is_a_failure_of_the_step(inline: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """A thread that cannot be started is no bug of the step's: its fallback stands in."""
 
     def refuse(self: object) -> None:
         raise RuntimeError("can't start new thread")
 
     chain = Chain("c")
-    chain.step(value(1), name="a", fallback=2)
+    chain.step(value(1), name="a", limit=5, fallback=2, inline=inline)
     monkeypatch.setattr(threading.Thread, "start", refuse)
     result = chain.run()
     assert (endings(result), result["a"]) == ({"a": ("error", "streamguard_error")}, 2)

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+import requests
 
 from streamguard import Chain, HTTPStatusError, Settled, StepContext, UsageError
 from streamguard.testing import Gateway
@@ -86,6 +87,31 @@ def test_a_retry_after_beyond_the_budget_fails_at_once(streamguard_gateway: Gate
     assert seconds < 5
 
 
+def test_requests_own_error_has_its_retry_after_obeyed(streamguard_gateway: Gateways) -> None:
+    """`raise_for_status()` hands the response on, and with it the pause that the service asks for."""
+    gateway = streamguard_gateway("headers 503 retry-after: 3600\nbody busy")
+    chain = Chain("c", deadline=10)
+    chain.step(
+        lambda ctx: ctx.session.get(gateway.url).raise_for_status(), name="a", retries=3, idempotent=True, fallback=1
+    )
+    assert (endings(chain.run()), len(gateway.requests)) == ({"a": ("error", "http_503")}, 1)
+
+
+class Sdk(Exception):
+    """An exception whose properties raise."""
+
+    @property
+    def retry_after(self) -> float:
+        raise RuntimeError("no header")
+
+
+def test_an_exception_that_cannot_be_asked_is_retried_all_the_same() -> None:
+    """A property that raises says nothing about a pause."""
+    chain = Chain("c", deadline=20)
+    chain.step(fails(1, Sdk(), []), name="a", retries=1, idempotent=True, handles=Sdk)
+    assert chain.run()["a"] == "done"
+
+
 def test_each_attempt_may_have_a_limit_of_its_own(streamguard_gateway: Gateways) -> None:
     """A call's own total is one attempt's: the next one may follow, inside of the step's limit."""
     gateway = streamguard_gateway("stall", "body {}")
@@ -142,6 +168,43 @@ def test_a_declared_write_is_unknown_whoever_sends_it() -> None:
         "unknown_outcome",
         "step_limit",
     ]
+
+
+def send(method: str, url: str) -> Callable[[StepContext], Any]:
+    """Return a step that sends a prepared request."""
+    return lambda ctx: ctx.session.send(ctx.session.prepare_request(requests.Request(method, url)))
+
+
+def test_a_prepared_write_is_one(streamguard_gateway: Gateways) -> None:
+    """What goes through `session.send()` is a write or a read as it would be through `request()`."""
+    gateway = streamguard_gateway("stall")
+    chain = Chain("c")
+    for method in ("DELETE", "GET"):
+        chain.step(send(method, gateway.url), name=method, limit=0.1, fallback=1)
+    assert endings(chain.run()) == {"DELETE": ("timeout", "unknown_outcome"), "GET": ("timeout", "step_limit")}
+
+
+@pytest.mark.parametrize(
+    ("found", "ending"),
+    [
+        (Settled(True, "order"), ("ok", "verified")),
+        (Settled(False), ("error", "http_422")),
+        (None, ("timeout", "unknown_outcome")),
+    ],
+)
+def test_an_attempt_that_timed_out_stays_open(
+    found: Settled[Any] | None, ending: tuple[str, str], streamguard_gateway: Gateways
+) -> None:
+    """Whatever a later attempt meets, the service may have done what the first one asked for: it is asked."""
+    gateway = streamguard_gateway("stall", "headers 422\nbody no")
+
+    def place(ctx: StepContext) -> Any:
+        return ctx.get_json(gateway.url, method="POST", timeout=0.1)
+
+    chain = Chain("c", deadline=20)
+    chain.step(place, name="a", retries=1, idempotency_key=True, verify=value(found), fallback=1)
+    result = chain.run()
+    assert (endings(result), result.steps["a"].attempts, len(gateway.requests)) == ({"a": ending}, 2, 2)
 
 
 def test_repeatable_posts_and_reads_are_not_unknown(streamguard_gateway: Gateways) -> None:

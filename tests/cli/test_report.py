@@ -171,3 +171,46 @@ def test_a_journal_is_read_while_it_is_written(url: str, tmp_path: Path) -> None
         writer.execute("BEGIN IMMEDIATE")
         assert invoke("report", "--journal", url).stdout.startswith("1 stream,")
         writer.rollback()
+
+
+DAMAGE = {
+    "bad JSON": "moments = '{oops'",
+    "no list": "moments = '5'",
+    "an unknown kind": "kind = 'batch'",
+    "missing numbers": "numbers = '{}'",
+    "other buckets": "numbers = json_set(numbers, '$.gaps', json('[[1, 0.5]]'))",
+    "a number that is none": "moments = json_set(moments, '$[0].at', 'soon')",
+    "an absurd time": "started_at = 1e300",
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_a_row_that_cannot_be_read_is_counted(url: str, tmp_path: Path, damage: str) -> None:
+    """It keeps nobody from the others, in the summary, on a page, and in a story."""
+    filled(url, 2)
+    with closing(sqlite3.connect(tmp_path / "journal.db")) as database, database:
+        database.execute(f"update streamguard_journal set {DAMAGE[damage]} where id = 's1'")
+    result = invoke("report", "--journal", url)
+    assert result.exit_code == 0, result.stderr
+    title = result.stdout.splitlines()[0]
+    assert title.startswith("1 stream, ")
+    assert title.endswith("; 1 row could not be read")
+    told = invoke("report", "--journal", url, "--id", "s1")
+    assert (told.exit_code, told.stderr) == (1, "1 row could not be read\nthe journal has no such id\n")
+
+
+def test_a_key_of_a_newer_version_is_left_out(url: str, tmp_path: Path) -> None:
+    """A moment that knows more than we do is told as far as we know it."""
+    filled(url, 1)
+    with closing(sqlite3.connect(tmp_path / "journal.db")) as database, database:
+        database.execute("update streamguard_journal set moments = json_set(moments, '$[0].colour', 'red')")
+    assert "connect" in invoke("report", "--journal", url, "--id", "s1").stdout
+    assert invoke("report", "--journal", url).stdout.startswith("1 stream, ")
+
+
+def test_a_journal_that_nobody_can_read_says_so(url: str, tmp_path: Path) -> None:
+    """It is not told as an empty one."""
+    filled(url, 2)
+    with closing(sqlite3.connect(tmp_path / "journal.db")) as database, database:
+        database.execute("update streamguard_journal set moments = '{oops'")
+    assert invoke("report", "--journal", url).stdout == "Nothing to sum up; 2 rows could not be read.\n"

@@ -120,6 +120,19 @@ def test_a_spent_deadline_starts_nothing() -> None:
     assert (ran, spent.value.scope, spent.value.limit) == ([], "ambient", None)
 
 
+def test_what_never_ran_did_not_take_long() -> None:
+    """The message about a spent limit says that nothing was run; so does that about a spent deadline."""
+    for seconds, around in ((-1, None), (None, -1)):
+        with deadline(around), pytest.raises(DeadlineExceededError, match="is already spent: nothing was run"):
+            bounded_call(wait_for_token, limit=seconds)
+
+
+def test_a_cancel_that_is_no_token_is_refused() -> None:
+    """By the name of the argument."""
+    with pytest.raises(TypeError, match="cancel= takes a CancelToken, not str"):
+        bounded_call(wait_for_token, cancel="x")  # type: ignore[arg-type]
+
+
 def test_a_limit_must_be_a_number() -> None:
     """A limit that is no number of seconds is refused by its name, before anything runs."""
     with pytest.raises(TypeError, match="limit="):

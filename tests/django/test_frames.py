@@ -51,10 +51,10 @@ def test_what_is_no_text_is_json() -> None:
     assert read(data_frame(["\ud83d"]))[0].data == '["?"]'
 
 
-@pytest.mark.parametrize("data", [b"bytes", object()])
+@pytest.mark.parametrize("data", [b"bytes", object(), {"x": float("nan")}, [float("inf")]])
 def test_what_cannot_be_sent_is_refused(data: object) -> None:
-    """Bytes and objects need a `render=`."""
-    with pytest.raises(TypeError):
+    """Bytes and objects need a `render=`; NaN is no JSON, and no browser would read it."""
+    with pytest.raises((TypeError, ValueError)):
         data_frame(data)
 
 

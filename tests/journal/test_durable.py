@@ -26,10 +26,12 @@ from streamguard.journal.keeping import VARIABLE, open_store
 from streamguard.journal.store import JournalStore
 from streamguard.journal.writer import Writer
 
+from ..core.helpers import wait_until
 from .causes import failing_stream, good_stream, run_that_waits, stream_entry, turn_that_hangs
 from .conftest import Read, reader
 
 ROOT = Path(__file__).parent.parent.parent
+FILE_URIS = ["sqlite:///file:x.db?uri=true", "sqlite:///file:x?mode=memory&uri=true"]
 
 PROGRAM = """
 import sys
@@ -185,7 +187,30 @@ def test_the_environment_names_a_journal_and_configure_beats_it(
     assert [entry.id for entry in reader(other)()] == [second]
 
 
-@pytest.mark.parametrize("bad", ["mysql://user:hunter2@host/x", "no-url-hunter2", "sqlite://", "sqlite:///:memory:"])
+@pytest.mark.parametrize("configured", [True, False])
+def test_a_relative_path_is_of_the_directory_where_it_was_chosen(
+    configured: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A program that changes its directory goes on in the same file, whoever named it."""
+    monkeypatch.chdir(tmp_path)
+    if configured:
+        streamguard.configure(journal="sqlite:///here.db")
+    else:
+        monkeypatch.setenv(VARIABLE, f"sqlite:///here-{tmp_path.name}.db")
+    first = run_that_waits()
+    assert settle(10)
+    (tmp_path / "below").mkdir()
+    monkeypatch.chdir(tmp_path / "below")
+    wait_until(lambda: not any("journal" in thread.name for thread in threading.enumerate()))  # it closes the file
+    second = run_that_waits()
+    (file,) = tmp_path.rglob("*.db")
+    assert [entry.id for entry in reader(f"sqlite:///{file}")()] == [first, second]
+    assert file.parent == tmp_path
+
+
+@pytest.mark.parametrize(
+    "bad", ["mysql://user:hunter2@host/x", "no-url-hunter2", "sqlite://", "sqlite:///:memory:", *FILE_URIS]
+)
 def test_a_url_that_is_none_is_refused(bad: str) -> None:
     """configure() says so at once, without quoting it; nothing has changed."""
     with pytest.raises(UsageError, match="journal= takes") as refused:

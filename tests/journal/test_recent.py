@@ -12,7 +12,7 @@ from streamguard import Chain, UsageError, before_first_chunk, guarded_stream, r
 from streamguard.core import NOT_GIVEN
 from streamguard.journal import JournalEntry
 from streamguard.journal.recorder import Recorder
-from streamguard.telemetry import StreamRetry, StreamStalled, TurnFinished, set_hooks
+from streamguard.telemetry import RunFinished, StreamRetry, StreamStalled, TurnFinished, set_hooks
 from streamguard.testing import Gateway
 
 from .causes import failing_stream, good_stream, run_that_waits, stream, turn_that_hangs
@@ -93,6 +93,29 @@ def test_what_went_well_or_was_left_is_no_failure() -> None:
     result = chain.run()
     assert result.status == "completed_with_fallback"
     assert found(result.id) is None
+
+
+@pytest.mark.parametrize("inline", [False, True])
+def test_a_run_that_was_left_is_no_failure(inline: bool) -> None:
+    """What is no Exception, as Ctrl-C, is somebody's decision to leave: the run counts as cancelled."""
+    told: list[RunFinished] = []
+
+    def leave(ctx: Any) -> Any:
+        raise KeyboardInterrupt
+
+    def note(event: object) -> None:
+        if isinstance(event, RunFinished):
+            told.append(event)
+
+    chain = Chain("agent")
+    chain.step(leave, name="a", inline=inline)
+    set_hooks([note])
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            chain.run()
+    finally:
+        set_hooks(None)
+    assert (told[0].status, told[0].error_type, found(told[0].id)) == ("cancelled", "KeyboardInterrupt", None)
 
 
 def test_a_run_that_waits_is_remembered_with_its_steps() -> None:
