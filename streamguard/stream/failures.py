@@ -1,12 +1,15 @@
 """The errors of a stream, each with what was known and which knob to turn."""
 
+import errno
 import http.client
+import socket
+import ssl
 from typing import Any
 
 import requests
 import urllib3
 
-from ..classify import transport_code
+from ..classify import classify, transport_code
 from ..core.limits import Timeouts
 from ..errors import (
     DeadlineExceededError,
@@ -23,7 +26,7 @@ from ..http import RefusedHeaderError
 from .clocks import Firing, Phase
 from .report import Recorder
 
-__all__ = ["Failures"]
+__all__ = ["Failures", "is_refusal"]
 
 _ADVICE = {
     Phase.CONNECT: "Raise connect= if the way to the upstream is slow; check name, port and proxy.",
@@ -41,14 +44,34 @@ _WAITED_FOR = {
 }
 _ARGUMENTS: tuple[tuple[type[Exception], str], ...] = (
     (requests.exceptions.InvalidProxyURL, "proxies="),
-    (requests.exceptions.InvalidURL, "url="),
-    (urllib3.exceptions.LocationValueError, "url="),
+    (requests.exceptions.InvalidURL, "url=, or the URL of a proxy"),
+    (urllib3.exceptions.LocationValueError, "url=, or the URL of a proxy"),
     (requests.exceptions.InvalidHeader, "headers="),
     (requests.exceptions.InvalidJSONError, "json="),
     (requests.exceptions.InvalidSchema, "the scheme in url= or proxies="),
 )
 
 _REQUESTS_OWN = (requests.RequestException, urllib3.exceptions.HTTPError)
+_OF_THE_NETWORK = (
+    *_REQUESTS_OWN,
+    ConnectionError,
+    TimeoutError,
+    socket.gaierror,
+    socket.herror,
+    ssl.SSLError,
+)
+_NETWORK_ERRNOS = frozenset(
+    {errno.ENETUNREACH, errno.ENETDOWN, errno.EHOSTUNREACH, errno.EHOSTDOWN, errno.EADDRNOTAVAIL, errno.ENOTCONN}
+)
+_TRANSPORTS = (
+    *("streamguard", "requests", "urllib3", "http", "urllib", "socket", "ssl", "gevent"),
+    *("encodings", "idna", "email", "json", "simplejson"),
+)
+"""Packages whose code raises the faults of a call; what others raise, the caller's own functions have raised."""
+
+
+_QUOTED_CHARACTERS = 200
+"""How much of what is no event an error quotes."""
 
 
 class Failures:
@@ -102,13 +125,19 @@ class Failures:
             f"cancelled: {self._so_far()}", **self._details(self._recorder.phase, text), reason=reason
         )
 
-    def incomplete(self, missing: str, text: str | None) -> IncompleteStreamError:
-        """Return the error for a body that ended without saying that it was complete; *missing* says what it lacks."""
+    def incomplete(self, missing: str, text: str | None, strays: bytes) -> IncompleteStreamError:
+        """Return the error for a body that ended without saying that it was complete; *missing* says what it lacks.
+
+        *strays* are lines that came between the events, and belong to none.
+        """
         kind = IncompleteStreamError if self._recorder.chunks else EmptyStreamError
         what = missing if self._recorder.chunks else "an empty stream"
+        words = strays.decode("utf-8", "replace").strip()[:_QUOTED_CHARACTERS]
         message = (
-            f"{what}: {self._so_far()}. All that came is in .partial_text. "
-            "If this upstream always ends so, strict=False accepts it."
+            f"{what}: {self._so_far()}."
+            + (" All that came is in .partial_text." if text else "")
+            + (f" Between the events stood {words!r}." if words else "")
+            + " If this upstream always ends so, strict=False accepts it."
         )
         return kind(message, **self._details(self._recorder.phase, text))
 
@@ -117,6 +146,11 @@ class Failures:
         phase = self._recorder.phase
         if isinstance(exc, StreamguardError):
             return self._completed(exc, phase, text)
+        fault = _innermost(exc)
+        if _is_callers_own(fault):
+            return fault
+        if classify(exc).kind == "http":
+            return exc
         code = transport_code(exc)
         error: StreamguardError | None
         error = self._refused(exc, phase, text) if code is None else self._transport(exc, code, phase, text)
@@ -128,6 +162,8 @@ class Failures:
     def _refused(self, exc: BaseException, phase: Phase, text: str | None) -> StreamguardError | None:
         """Return the error for what requests or http.client would not send; None if the fault lies elsewhere."""
         if self._recorder.headers_at is not None or isinstance(exc, requests.HTTPError):  # a hook's raise_for_status()
+            return None
+        if _is_raised_outside(_innermost(exc)):
             return None
         if isinstance(exc, RefusedHeaderError):
             return UsageError("http.client refused headers=: a name or a value cannot be sent")
@@ -158,7 +194,8 @@ class Failures:
         """Return the error for a timeout of requests' own, given to a Session without our adapter, or the kernel's."""
         if isinstance(exc, requests.ConnectTimeout):
             phase = Phase.CONNECT
-        limit = getattr(self._limits, phase.value, None)
+        told = isinstance(exc, requests.Timeout | urllib3.exceptions.TimeoutError)  # else nobody was given our limit
+        limit = getattr(self._limits, phase.value, None) if told else None
         if phase in (Phase.CONNECT, Phase.RESPONSE) and limit is not None:
             source = self._limits.source(phase.value)
             message = f"{_WAITED_FOR[phase]} ({phase.value}={limit:g}, {source}): {message}. {_ADVICE[phase]}"
@@ -197,18 +234,49 @@ class Failures:
         )
 
     def _hint(self, phase: Phase) -> str:
-        if phase is Phase.FIRST and not self._recorder.bytes:
+        if phase is Phase.FIRST and self._recorder.last_byte_at is None:
             return " Nothing arrived after the headers: a proxy or compression may be buffering the stream."
         return ""
 
 
+def _is_callers_own(fault: BaseException) -> bool:
+    """Whether code of the caller's raised *fault* in the reader thread, and it says nothing of the network.
+
+    That is code that requests or `guard()` calls: `auth=`, a hook, a generator of a body, a function that opens.
+    """
+    if isinstance(fault, requests.JSONDecodeError):
+        return True  # who asked for JSON was none of us
+    if not isinstance(fault, OSError | ValueError) or isinstance(fault, _OF_THE_NETWORK):
+        return False
+    if isinstance(fault, OSError) and fault.errno in _NETWORK_ERRNOS:
+        return False
+    return _is_raised_outside(fault)
+
+
+def is_refusal(exc: BaseException) -> bool:
+    """Whether requests, or what it is made of, takes what it was told to request for impossible."""
+    return isinstance(exc, ValueError) and transport_code(exc) is None and not _is_callers_own(_innermost(exc))
+
+
+def _is_raised_outside(fault: BaseException) -> bool:
+    """Whether the code that raised *fault* is none of the packages that a call is made of."""
+    traceback, module = fault.__traceback__, ""
+    while traceback is not None:
+        module = traceback.tb_frame.f_globals.get("__name__") or ""
+        traceback = traceback.tb_next
+    return bool(module) and module.partition(".")[0] not in _TRANSPORTS
+
+
 def _innermost(exc: BaseException) -> BaseException:
     """Return the exception in the middle of requests' and urllib3's wrappings: the one that says what happened."""
-    inner = [exc.__cause__, getattr(exc, "reason", None), *exc.args]
-    for candidate in inner:
-        if isinstance(candidate, BaseException) and candidate is not exc:
-            return _innermost(candidate)
-    return exc
+    seen = {id(exc)}
+    while True:
+        candidates = (exc.__cause__, getattr(exc, "reason", None), *exc.args)
+        inner = next((one for one in candidates if isinstance(one, BaseException) and id(one) not in seen), None)
+        if inner is None:
+            return exc
+        seen.add(id(inner))
+        exc = inner
 
 
 def _why(fault: BaseException) -> str:
