@@ -28,7 +28,7 @@ from ..http import (
 )
 from .clocks import Phase
 from .decode import Decoder
-from .failures import is_refusal
+from .origin import is_refusal
 from .request import RequestPlan
 
 __all__ = ["BAD_BODY_SECONDS", "Block", "Item", "Opened", "Rejected", "read_attempt", "read_response"]

@@ -1,9 +1,6 @@
 """The errors of a stream, each with what was known and which knob to turn."""
 
-import errno
 import http.client
-import socket
-import ssl
 from typing import Any
 
 import requests
@@ -24,9 +21,10 @@ from ..errors import (
 )
 from ..http import RefusedHeaderError
 from .clocks import Firing, Phase
+from .origin import callers_own, innermost, is_raised_outside
 from .report import Recorder
 
-__all__ = ["Failures", "is_refusal"]
+__all__ = ["Failures"]
 
 _ADVICE = {
     Phase.CONNECT: "Raise connect= if the way to the upstream is slow; check name, port and proxy.",
@@ -52,24 +50,6 @@ _ARGUMENTS: tuple[tuple[type[Exception], str], ...] = (
 )
 
 _REQUESTS_OWN = (requests.RequestException, urllib3.exceptions.HTTPError)
-_OF_THE_NETWORK = (
-    *_REQUESTS_OWN,
-    ConnectionError,
-    TimeoutError,
-    socket.gaierror,
-    socket.herror,
-    ssl.SSLError,
-)
-_NETWORK_ERRNOS = frozenset(
-    {errno.ENETUNREACH, errno.ENETDOWN, errno.EHOSTUNREACH, errno.EHOSTDOWN, errno.EADDRNOTAVAIL, errno.ENOTCONN}
-)
-_TRANSPORTS = (
-    *("streamguard", "requests", "urllib3", "http", "urllib", "socket", "ssl", "gevent"),
-    *("encodings", "idna", "email", "json", "simplejson"),
-)
-"""Packages whose code raises the faults of a call; what others raise, the caller's own functions have raised."""
-
-
 _QUOTED_CHARACTERS = 200
 """How much of what is no event an error quotes."""
 
@@ -146,9 +126,9 @@ class Failures:
         phase = self._recorder.phase
         if isinstance(exc, StreamguardError):
             return self._completed(exc, phase, text)
-        fault = _innermost(exc)
-        if _is_callers_own(fault):
-            return fault
+        own = callers_own(exc)
+        if own is not None:
+            return own
         if classify(exc).kind == "http":
             return exc
         code = transport_code(exc)
@@ -163,7 +143,7 @@ class Failures:
         """Return the error for what requests or http.client would not send; None if the fault lies elsewhere."""
         if self._recorder.headers_at is not None or isinstance(exc, requests.HTTPError):  # a hook's raise_for_status()
             return None
-        if _is_raised_outside(_innermost(exc)):
+        if is_raised_outside(innermost(exc)):
             return None
         if isinstance(exc, RefusedHeaderError):
             return UsageError("http.client refused headers=: a name or a value cannot be sent")
@@ -178,7 +158,7 @@ class Failures:
         return None
 
     def _transport(self, exc: BaseException, code: str, phase: Phase, text: str | None) -> TransportError:
-        fault = _innermost(exc)
+        fault = innermost(exc)
         answered = self._recorder.headers_at is not None or code in ("EPROTO", "ELOOP")
         answered = answered or isinstance(fault, http.client.IncompleteRead)
         silent = "" if answered else "; not one byte of a response had come"
@@ -237,46 +217,6 @@ class Failures:
         if phase is Phase.FIRST and self._recorder.last_byte_at is None:
             return " Nothing arrived after the headers: a proxy or compression may be buffering the stream."
         return ""
-
-
-def _is_callers_own(fault: BaseException) -> bool:
-    """Whether code of the caller's raised *fault* in the reader thread, and it says nothing of the network.
-
-    That is code that requests or `guard()` calls: `auth=`, a hook, a generator of a body, a function that opens.
-    """
-    if isinstance(fault, requests.JSONDecodeError):
-        return True  # who asked for JSON was none of us
-    if not isinstance(fault, OSError | ValueError) or isinstance(fault, _OF_THE_NETWORK):
-        return False
-    if isinstance(fault, OSError) and fault.errno in _NETWORK_ERRNOS:
-        return False
-    return _is_raised_outside(fault)
-
-
-def is_refusal(exc: BaseException) -> bool:
-    """Whether requests, or what it is made of, takes what it was told to request for impossible."""
-    return isinstance(exc, ValueError) and transport_code(exc) is None and not _is_callers_own(_innermost(exc))
-
-
-def _is_raised_outside(fault: BaseException) -> bool:
-    """Whether the code that raised *fault* is none of the packages that a call is made of."""
-    traceback, module = fault.__traceback__, ""
-    while traceback is not None:
-        module = traceback.tb_frame.f_globals.get("__name__") or ""
-        traceback = traceback.tb_next
-    return bool(module) and module.partition(".")[0] not in _TRANSPORTS
-
-
-def _innermost(exc: BaseException) -> BaseException:
-    """Return the exception in the middle of requests' and urllib3's wrappings: the one that says what happened."""
-    seen = {id(exc)}
-    while True:
-        candidates = (exc.__cause__, getattr(exc, "reason", None), *exc.args)
-        inner = next((one for one in candidates if isinstance(one, BaseException) and id(one) not in seen), None)
-        if inner is None:
-            return exc
-        seen.add(id(inner))
-        exc = inner
 
 
 def _why(fault: BaseException) -> str:

@@ -5,6 +5,7 @@ import threading
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any, NoReturn
 
 import pytest
@@ -69,6 +70,21 @@ def test_it_is_raised_as_it_is(streamguard_gateway: Factory, way: str, fault: Ex
     assert consume(stream).error is fault
     assert stream.report.attempts == 1
     assert stream.report.phase == {"auth": "connect"}.get(way, "response")
+
+
+def test_its_causes_are_its_own_affair(streamguard_gateway: Factory) -> None:
+    """The exception that was raised comes out, not what it was raised from."""
+
+    def unreadable(*_: Any) -> NoReturn:
+        try:
+            Path("/nowhere/token").read_text()
+        except OSError as exc:
+            raise RuntimeError("no token") from exc
+        raise AssertionError
+
+    error = consume(guarded_stream("GET", streamguard_gateway("chat a").url, auth=unreadable)).error
+    assert isinstance(error, RuntimeError)
+    assert isinstance(error.__cause__, FileNotFoundError)
 
 
 def test_what_a_function_raises_that_opens() -> None:
