@@ -49,6 +49,7 @@ _CODES: tuple[tuple[type[BaseException], str], ...] = (
     (u3.TimeoutError, "ETIMEDOUT"),
     (requests.Timeout, "ETIMEDOUT"),
     (u3.InvalidChunkLength, "EPROTO"),
+    (u3.InvalidHeader, "EPROTO"),
     (http.client.IncompleteRead, "ECONNRESET"),
     (ssl.SSLEOFError, "ECONNRESET"),
     (ssl.SSLZeroReturnError, "ECONNRESET"),

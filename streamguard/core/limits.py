@@ -149,7 +149,10 @@ def parse_duration(text: str) -> float:
     parts = _DURATION.findall(text.strip())
     if not parts or _DURATION.sub("", text.strip()).strip() or (len(parts) > 1 and any(not unit for _, unit in parts)):
         raise ValueError(f"{text!r} is no duration: write seconds, or a number with ms, s, m or h, such as 90s or 1.5h")
-    return sum(float(number) * _UNITS[unit] for number, unit in parts)
+    seconds = sum(float(number) * _UNITS[unit] for number, unit in parts)
+    if not math.isfinite(seconds):
+        raise ValueError(f"{text[:20]!r}… is more seconds than a number can hold")
+    return seconds
 
 
 def seconds_of(name: str, value: Limit, *, source: str = "argument") -> float | None:

@@ -139,10 +139,14 @@ def forget_frames(exc: BaseException) -> None:
 
     They hold queues and sockets, often the exception itself, and would keep all of that until the collector comes.
     """
-    cause: BaseException | None = exc
-    while cause is not None:
-        traceback.clear_frames(cause.__traceback__)
-        cause = cause.__cause__ or cause.__context__
+    seen: set[int] = set()  # causes may go round in a circle
+    waiting: list[BaseException | None] = [exc]
+    while waiting:
+        cause = waiting.pop()
+        if cause is not None and id(cause) not in seen:
+            seen.add(id(cause))
+            traceback.clear_frames(cause.__traceback__)
+            waiting += [cause.__cause__, cause.__context__]
 
 
 def _run(read: Callable[[Feed], R], feed: Feed) -> None:

@@ -3,10 +3,11 @@
 from .adapter import Adapter, RefusedHeaderError
 from .body import drain, read_at_most, read_blocks
 from .gunzip import unpack_gzip
-from .responses import request_id, retry_after, status_error
+from .responses import QUOTED_BYTES, not_event_stream, request_id, retry_after, status_error
 from .sockets import CutError, SocketGuard, attach_response, current_guard, find_socket, guard_in_force
 
 __all__ = [
+    "QUOTED_BYTES",
     "Adapter",
     "CutError",
     "RefusedHeaderError",
@@ -16,6 +17,7 @@ __all__ = [
     "drain",
     "find_socket",
     "guard_in_force",
+    "not_event_stream",
     "read_at_most",
     "read_blocks",
     "request_id",

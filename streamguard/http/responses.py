@@ -9,9 +9,12 @@ from typing import Any
 import requests
 
 from ..core.clock import wall
-from ..errors import HTTPStatusError
+from ..errors import HTTPStatusError, NotEventStreamError
 
-__all__ = ["request_id", "retry_after", "status_error"]
+__all__ = ["QUOTED_BYTES", "not_event_stream", "request_id", "retry_after", "status_error"]
+
+QUOTED_BYTES = 512
+"""How much of a body that is no event stream is kept for the error."""
 
 
 def status_error(response: requests.Response, body: bytes) -> HTTPStatusError:
@@ -27,6 +30,21 @@ def status_error(response: requests.Response, body: bytes) -> HTTPStatusError:
         retry_after=retry_after(response.headers.get("Retry-After")),
         request_id=request_id(response),
     )
+
+
+def not_event_stream(
+    response: requests.Response | None, beginning: bytes, *, asked_for_stream: bool = True
+) -> NotEventStreamError:
+    """Return the error for a body that begins so, and for its *response*, if it is known: its status says success."""
+    kind = None if response is None else response.headers.get("Content-Type")
+    status = "" if response is None else f"status {response.status_code}, but "
+    body = beginning[:QUOTED_BYTES].decode("utf-8", "replace")
+    hint = ""
+    if "json" in (kind or "") or body.lstrip()[:1] in ("{", "["):
+        missing = "" if asked_for_stream else " (it does not)"
+        hint = f'; it looks like JSON: does the payload set "stream": true{missing}?'
+    message = f"{status}not an event stream: Content-Type {kind!r}{hint}; it begins {body!r}"
+    return NotEventStreamError(message, content_type=kind, body=body)
 
 
 def _said(text: str) -> str:

@@ -1,6 +1,6 @@
 """Read the chunks of an OpenAI-compatible chat stream, misshapen ones too: nothing here raises."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 __all__ = [
@@ -11,6 +11,7 @@ __all__ = [
     "delta_of",
     "finish_reason_of",
     "index_of",
+    "joined",
     "legacy_call",
     "reasoning_text",
     "refusal_text",
@@ -86,9 +87,22 @@ def index_of(choice: dict[str, Any]) -> int:
 
 
 def delta_of(choice: dict[str, Any]) -> dict[str, Any]:
-    """Return the choice's delta, or an empty dict."""
+    """Return the choice's delta; where a server sends none, but the message whole, that; or else an empty dict."""
     delta = choice.get("delta")
-    return delta if isinstance(delta, dict) else {}
+    if isinstance(delta, dict):
+        return delta
+    message = choice.get("message")
+    return message if isinstance(message, dict) else {}
+
+
+def joined(pieces: Iterable[str]) -> str:
+    """Put pieces of text together. A character that JSON wrote as a surrogate pair may have come in two of them."""
+    text = "".join(pieces)
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return text
 
 
 def finish_reason_of(choice: dict[str, Any]) -> str | None:

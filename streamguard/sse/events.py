@@ -12,6 +12,7 @@ __all__ = ["Event", "EventClient"]
 
 _LF: Final = 10
 _MAX_RETRY_DIGITS: Final = 100
+_STRAY_BYTES: Final = 4096
 # The library's type information leaves out the constructor.
 _new_event: Final = cast(Callable[[str, str, str, int | None], Event], Event)
 
@@ -36,6 +37,15 @@ class EventClient(sseclient.SSEClient):
         """The id of the latest complete block that had one; an empty `id` line resets it."""
         self.retry_ms: int | None = None
         """The server's wish for the pause before a reconnection, in milliseconds."""
+        self.strays = b""
+        """Lines that the standard ignores, neither field nor comment, joined by LF: their first 4 KiB or so."""
+        self._has_events = False
+
+    @property
+    def is_foreign(self) -> bool:
+        """Whether what came holds no event, id, retry or comment, but other lines: this is no event stream."""
+        fields = self._has_events or self.last_event_id or self.retry_ms is not None
+        return bool(self.strays) and not (fields or self.comments)
 
     @property
     def comments(self) -> int:
@@ -62,6 +72,7 @@ class EventClient(sseclient.SSEClient):
                 events.append(_new_event(self.last_event_id, "message", block[6:].decode("utf-8", "replace"), None))
             elif (event := self._parse(block)) is not None:
                 events.append(event)
+        self._has_events = self._has_events or bool(events)
         return events
 
     def finish(self) -> Event | None:
@@ -73,6 +84,7 @@ class EventClient(sseclient.SSEClient):
         committed = self.last_event_id
         event = self._parse(self._framer.finish())
         self.last_event_id = committed
+        self._has_events = self._has_events or event is not None
         return event
 
     def _parse(self, block: bytes) -> Event | None:
@@ -92,10 +104,16 @@ class EventClient(sseclient.SSEClient):
                 retry = self._take_retry(value, retry)
             elif colon and not name:
                 self._comments += 1
+            elif line:
+                self._take_stray(line)
         if not data:
             return None
         text = b"\n".join(data).decode("utf-8", "replace")
         return _new_event(self.last_event_id, kind.decode("utf-8", "replace") or "message", text, retry)
+
+    def _take_stray(self, line: bytes) -> None:
+        if len(self.strays) < _STRAY_BYTES:
+            self.strays += line[:_STRAY_BYTES] + b"\n"
 
     def _take_id(self, value: bytes) -> None:
         if b"\0" not in value:

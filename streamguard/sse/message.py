@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any, Final
 
-from .chunk import choice_text, finish_reason_of, index_of, legacy_call, reasoning_text, refusal_text
+from .chunk import choice_text, delta_of, finish_reason_of, index_of, joined, legacy_call, reasoning_text, refusal_text
 from .tool_calls import ToolCall, ToolCallCollector
 
 __all__ = ["Draft", "Message", "MessageAssembler"]
@@ -12,7 +12,6 @@ _CUT_SHORT: Final = (
     *("length", "content_filter", None),
     *("max_output_tokens", "max_tokens", "model_context_window_exceeded", "refusal"),  # Responses, Anthropic
 )
-_NO_DELTA: Final[dict[str, Any]] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +51,7 @@ class MessageAssembler:
     def text(self) -> str:
         """The text of choice 0 so far. May be read from any thread."""
         draft = self._drafts.get(0)
-        return "".join(draft.text) if draft else ""
+        return joined(draft.text) if draft else ""
 
     @property
     def finish_reason(self) -> str | None:
@@ -94,7 +93,7 @@ class MessageAssembler:
         if draft is None:
             draft = self._drafts[index] = Draft()
         delta = choice.get("delta")
-        draft.add(choice, delta if type(delta) is dict else _NO_DELTA)
+        draft.add(choice, delta if type(delta) is dict else delta_of(choice))
 
 
 class Draft:
@@ -139,9 +138,9 @@ class Draft:
         final = complete and self.finish_reason not in _CUT_SHORT
         calls = [(call, final and call.usable) for call in self.calls.calls()]
         return Message(
-            text="".join(self.text),
-            reasoning="".join(self.reasoning),
-            refusal="".join(self.refusal),
+            text=joined(self.text),
+            reasoning=joined(self.reasoning),
+            refusal=joined(self.refusal),
             tool_calls=tuple(call for call, usable in calls if usable),
             invalid_tool_calls=tuple(call for call, usable in calls if not usable),
             finish_reason=self.finish_reason,

@@ -4,6 +4,8 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
+from .chunk import joined
+
 __all__ = ["ToolCall", "ToolCallCollector", "function_piece"]
 
 
@@ -65,7 +67,7 @@ class ToolCallCollector:
 
     def calls(self) -> tuple[ToolCall, ...]:
         """Return the calls so far, in the order in which they began."""
-        calls = (ToolCall(draft.id, draft.name, "".join(draft.arguments)) for draft in self._calls)
+        calls = (ToolCall(draft.id, draft.name, joined(draft.arguments)) for draft in self._calls)
         return tuple(call for call in calls if call != _NOTHING)
 
     def _find(self, index: object, id_: str, name: str) -> "_Draft":

@@ -2,6 +2,7 @@
 
 from typing import Any, ClassVar
 
+from .chunk import joined
 from .frame_decoder import FrameDecoder
 from .frames import foreign_frame, frame_error, in_stream_error
 from .message import Draft, Message
@@ -65,7 +66,7 @@ class TypedAssembler:
     @property
     def text(self) -> str:
         """The text so far. May be read from any thread."""
-        return "".join(self._draft.text)
+        return joined(self._draft.text)
 
     @property
     def finish_reason(self) -> str | None:

@@ -14,10 +14,21 @@ import requests
 from ..core.cancel import current_token
 from ..core.clock import monotonic
 from ..core.pump import Feed
-from ..errors import NotEventStreamError, StreamguardError
-from ..http import SocketGuard, attach_response, current_guard, find_socket, read_at_most, read_blocks, status_error
+from ..errors import StreamguardError, TransportError
+from ..http import (
+    QUOTED_BYTES,
+    SocketGuard,
+    attach_response,
+    current_guard,
+    find_socket,
+    not_event_stream,
+    read_at_most,
+    read_blocks,
+    status_error,
+)
 from .clocks import Phase
 from .decode import Decoder
+from .origin import is_refusal
 from .request import RequestPlan
 
 __all__ = ["BAD_BODY_SECONDS", "Block", "Item", "Opened", "Rejected", "read_attempt", "read_response"]
@@ -25,7 +36,6 @@ __all__ = ["BAD_BODY_SECONDS", "Block", "Item", "Opened", "Rejected", "read_atte
 BAD_BODY_SECONDS = 1.0
 """How long the body of an error response may take."""
 _BAD_BODY_BYTES = 65536
-_QUOTED_BYTES = 512
 _ITEM_WEIGHT = 1024
 _FIELDS = (b"", b"data", b"event", b"id", b"retry")
 
@@ -109,11 +119,18 @@ def read_attempt(plan: RequestPlan, event_stream: bool, feed: Feed) -> None:
 def _send(plan: RequestPlan, session: requests.Session, guard: SocketGuard) -> requests.Response:
     try:
         return plan.send(session)
-    except BaseException:
+    except BaseException as exc:
         # A hook of the caller's, such as one that calls raise_for_status(), keeps the response from us.
         if guard.response is not None:
             guard.response.close()
+            if guard.response.is_redirect and is_refusal(exc):
+                raise _unusable_redirect(exc) from exc
         raise
+
+
+def _unusable_redirect(exc: BaseException) -> TransportError:
+    message = f"the upstream redirects to what cannot be requested: {type(exc).__name__}"
+    return TransportError(message, code="EPROTO", phase=Phase.RESPONSE.value)
 
 
 _PHASES = {"connect": Phase.CONNECT, "response": Phase.RESPONSE, "headers": Phase.RESPONSE}
@@ -157,7 +174,7 @@ def _event_stream(
     beginning = b""
     for block in blocks:
         beginning += block
-        if len(beginning) >= _QUOTED_BYTES or b"\n" in beginning or b"\r" in beginning:
+        if len(beginning) >= QUOTED_BYTES or b"\n" in beginning or b"\r" in beginning:
             break
     if beginning and not begins_like_events(beginning):
         _reject_type(asked_for_stream, response, feed, beginning)
@@ -177,21 +194,10 @@ def _chain(beginning: bytes, blocks: Iterator[bytes]) -> Iterator[bytes]:
 
 
 def _reject_type(asked_for_stream: bool, response: requests.Response, feed: Feed, beginning: bytes) -> None:
-    feed.put(Rejected(response, monotonic(), _not_event_stream(asked_for_stream, response, beginning)))
-    missing = max(0, _QUOTED_BYTES - len(beginning))
+    feed.put(Rejected(response, monotonic(), not_event_stream(response, beginning, asked_for_stream=asked_for_stream)))
+    missing = max(0, QUOTED_BYTES - len(beginning))
     beginning += read_at_most(response, missing, BAD_BODY_SECONDS) if missing else b""
-    raise _not_event_stream(asked_for_stream, response, beginning)
-
-
-def _not_event_stream(asked_for_stream: bool, response: requests.Response, beginning: bytes) -> NotEventStreamError:
-    kind = response.headers.get("Content-Type")
-    body = beginning[:_QUOTED_BYTES].decode("utf-8", "replace")
-    hint = ""
-    if "json" in (kind or "") or body.lstrip()[:1] in ("{", "["):
-        missing = "" if asked_for_stream else " (it does not)"
-        hint = f'; it looks like JSON: does the payload set "stream": true{missing}?'
-    message = f"status {response.status_code}, but not an event stream: Content-Type {kind!r}{hint}; it begins {body!r}"
-    return NotEventStreamError(message, content_type=kind, body=body)
+    raise not_event_stream(response, beginning, asked_for_stream=asked_for_stream)
 
 
 def _reject_status(response: requests.Response, feed: Feed) -> None:

@@ -8,7 +8,7 @@ import contextlib
 import json
 from collections.abc import Callable, Iterable, Iterator
 from enum import Enum
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import sseclient
 
@@ -54,6 +54,14 @@ class Decoder(Protocol):
         """What is missing where the body ends and `ending` is still open."""
 
     @property
+    def strays(self) -> bytes:
+        """How the lines begin that are no part of an event stream: a proxy's own words, an error without a frame."""
+
+    @property
+    def is_foreign(self) -> bool:
+        """Whether there is nothing but strays: what came is no event stream at all."""
+
+    @property
     def ending(self) -> Ending:
         """How far the stream, as far as its chunks have been taken, has said that it is complete."""
 
@@ -68,6 +76,8 @@ class BytesDecoder:
     """`decode="bytes"`: the body's bytes as they come."""
 
     comments = 0
+    strays = b""
+    is_foreign = False
     ending = Ending.ANYWHERE
     missing = ""
 
@@ -78,10 +88,9 @@ class BytesDecoder:
         return iter(())
 
 
-class EventDecoder:
-    """`decode="events"`: `sseclient.Event` objects. An unfinished last block is discarded, as the WHATWG standard says."""
+class _EventStreamDecoder:
+    """What all have in common that read events."""
 
-    ending = Ending.ANYWHERE
     missing = ""
 
     def __init__(self) -> None:
@@ -91,6 +100,24 @@ class EventDecoder:
     def comments(self) -> int:
         return self._client.comments
 
+    @property
+    def strays(self) -> bytes:
+        return self._client.strays
+
+    @property
+    def is_foreign(self) -> bool:
+        return self._client.is_foreign
+
+
+class EventDecoder(_EventStreamDecoder):
+    """`decode="events"`: `sseclient.Event` objects, by the WHATWG standard.
+
+    It discards an unfinished last block, and ignores lines that are no field: a body of nothing else has no events.
+    """
+
+    ending = Ending.ANYWHERE
+    is_foreign = False
+
     def feed(self, data: bytes) -> Iterator[Any]:
         return iter(self._client.feed(data))
 
@@ -98,8 +125,10 @@ class EventDecoder:
         return iter(())
 
 
-class JSONDecoder(EventDecoder):
+class JSONDecoder(_EventStreamDecoder):
     """`decode="json"`: each event's data, parsed. `[DONE]` ends the stream; events without data are skipped."""
+
+    ending = Ending.ANYWHERE
 
     def feed(self, data: bytes) -> Iterator[Any]:
         return self._parsed(self._client.feed(data))
@@ -107,7 +136,9 @@ class JSONDecoder(EventDecoder):
     def finish(self) -> Iterator[Any]:
         event = self._client.finish()
         with contextlib.suppress(MalformedChunkError):  # a truncated payload is never delivered
-            yield from self._parsed(() if event is None else (event,))
+            for value in self._parsed(() if event is None else (event,)):
+                if type(value) not in (int, float):  # 12 may be the beginning of 123
+                    yield value
 
     def _parsed(self, events: Iterable[sseclient.Event]) -> Iterator[Any]:
         for event in events:
@@ -120,19 +151,15 @@ class JSONDecoder(EventDecoder):
                 yield _json(text)
 
 
-class ChatStreamDecoder:
+class ChatStreamDecoder(_EventStreamDecoder):
     """`decode="chat"`: OpenAI-compatible chunks."""
 
     missing = "the stream ended with neither [DONE] nor a finish reason"
     _frames: type[FrameDecoder] = ChatDecoder
 
     def __init__(self) -> None:
-        self._client = EventClient()
+        super().__init__()
         self._decoder = self._frames()
-
-    @property
-    def comments(self) -> int:
-        return self._client.comments
 
     @property
     def ending(self) -> Ending:
@@ -146,6 +173,13 @@ class ChatStreamDecoder:
         chunk = None if event is None else self._decoder.decode_last(event)
         if chunk is not None:
             yield chunk
+        if self.strays and self.ending is Ending.OPEN:
+            self._raise_unframed_error()
+
+    def _raise_unframed_error(self) -> None:
+        """Raise what the server says in an error object that it put into the stream as it is, without a frame."""
+        with contextlib.suppress(MalformedChunkError):
+            self._frames().decode(_event_of(self.strays.decode("utf-8", "replace")))
 
     def _decoded(self, events: Iterable[sseclient.Event]) -> Iterator[Any]:
         decode = self._decoder.decode
@@ -176,6 +210,8 @@ class ObjectDecoder:
     """
 
     comments = 0
+    strays = b""
+    is_foreign = False
     missing = "the stream ended before it said that it was complete"
 
     def __init__(self, *, may_be_empty: bool = True) -> None:
@@ -232,6 +268,10 @@ def decoder_of(decode: object) -> Callable[[], Decoder]:
     if callable(decode):
         return EventDecoder
     raise UsageError(f"decode= takes {', '.join(map(repr, _DECODERS))} or a callable on events, not {decode!r}")
+
+
+def _event_of(data: str) -> sseclient.Event:
+    return cast(Callable[..., sseclient.Event], sseclient.Event)(data=data)
 
 
 def _json(text: str) -> Any:

@@ -6,7 +6,7 @@ from typing import Any
 import requests
 import urllib3
 
-from ..classify import transport_code
+from ..classify import classify, transport_code
 from ..core.limits import Timeouts
 from ..errors import (
     DeadlineExceededError,
@@ -21,6 +21,7 @@ from ..errors import (
 )
 from ..http import RefusedHeaderError
 from .clocks import Firing, Phase
+from .origin import callers_own, innermost, is_raised_outside
 from .report import Recorder
 
 __all__ = ["Failures"]
@@ -41,14 +42,16 @@ _WAITED_FOR = {
 }
 _ARGUMENTS: tuple[tuple[type[Exception], str], ...] = (
     (requests.exceptions.InvalidProxyURL, "proxies="),
-    (requests.exceptions.InvalidURL, "url="),
-    (urllib3.exceptions.LocationValueError, "url="),
+    (requests.exceptions.InvalidURL, "url=, or the URL of a proxy"),
+    (urllib3.exceptions.LocationValueError, "url=, or the URL of a proxy"),
     (requests.exceptions.InvalidHeader, "headers="),
     (requests.exceptions.InvalidJSONError, "json="),
     (requests.exceptions.InvalidSchema, "the scheme in url= or proxies="),
 )
 
 _REQUESTS_OWN = (requests.RequestException, urllib3.exceptions.HTTPError)
+_QUOTED_CHARACTERS = 200
+"""How much of what is no event an error quotes."""
 
 
 class Failures:
@@ -102,13 +105,19 @@ class Failures:
             f"cancelled: {self._so_far()}", **self._details(self._recorder.phase, text), reason=reason
         )
 
-    def incomplete(self, missing: str, text: str | None) -> IncompleteStreamError:
-        """Return the error for a body that ended without saying that it was complete; *missing* says what it lacks."""
+    def incomplete(self, missing: str, text: str | None, strays: bytes) -> IncompleteStreamError:
+        """Return the error for a body that ended without saying that it was complete; *missing* says what it lacks.
+
+        *strays* are lines that came between the events, and belong to none.
+        """
         kind = IncompleteStreamError if self._recorder.chunks else EmptyStreamError
         what = missing if self._recorder.chunks else "an empty stream"
+        words = strays.decode("utf-8", "replace").strip()[:_QUOTED_CHARACTERS]
         message = (
-            f"{what}: {self._so_far()}. All that came is in .partial_text. "
-            "If this upstream always ends so, strict=False accepts it."
+            f"{what}: {self._so_far()}."
+            + (" All that came is in .partial_text." if text else "")
+            + (f" Between the events stood {words!r}." if words else "")
+            + " If this upstream always ends so, strict=False accepts it."
         )
         return kind(message, **self._details(self._recorder.phase, text))
 
@@ -117,6 +126,11 @@ class Failures:
         phase = self._recorder.phase
         if isinstance(exc, StreamguardError):
             return self._completed(exc, phase, text)
+        own = callers_own(exc)
+        if own is not None:
+            return own
+        if classify(exc).kind == "http":
+            return exc
         code = transport_code(exc)
         error: StreamguardError | None
         error = self._refused(exc, phase, text) if code is None else self._transport(exc, code, phase, text)
@@ -128,6 +142,8 @@ class Failures:
     def _refused(self, exc: BaseException, phase: Phase, text: str | None) -> StreamguardError | None:
         """Return the error for what requests or http.client would not send; None if the fault lies elsewhere."""
         if self._recorder.headers_at is not None or isinstance(exc, requests.HTTPError):  # a hook's raise_for_status()
+            return None
+        if is_raised_outside(innermost(exc)):
             return None
         if isinstance(exc, RefusedHeaderError):
             return UsageError("http.client refused headers=: a name or a value cannot be sent")
@@ -142,7 +158,7 @@ class Failures:
         return None
 
     def _transport(self, exc: BaseException, code: str, phase: Phase, text: str | None) -> TransportError:
-        fault = _innermost(exc)
+        fault = innermost(exc)
         answered = self._recorder.headers_at is not None or code in ("EPROTO", "ELOOP")
         answered = answered or isinstance(fault, http.client.IncompleteRead)
         silent = "" if answered else "; not one byte of a response had come"
@@ -158,7 +174,8 @@ class Failures:
         """Return the error for a timeout of requests' own, given to a Session without our adapter, or the kernel's."""
         if isinstance(exc, requests.ConnectTimeout):
             phase = Phase.CONNECT
-        limit = getattr(self._limits, phase.value, None)
+        told = isinstance(exc, requests.Timeout | urllib3.exceptions.TimeoutError)  # else nobody was given our limit
+        limit = getattr(self._limits, phase.value, None) if told else None
         if phase in (Phase.CONNECT, Phase.RESPONSE) and limit is not None:
             source = self._limits.source(phase.value)
             message = f"{_WAITED_FOR[phase]} ({phase.value}={limit:g}, {source}): {message}. {_ADVICE[phase]}"
@@ -197,18 +214,9 @@ class Failures:
         )
 
     def _hint(self, phase: Phase) -> str:
-        if phase is Phase.FIRST and not self._recorder.bytes:
+        if phase is Phase.FIRST and self._recorder.last_byte_at is None:
             return " Nothing arrived after the headers: a proxy or compression may be buffering the stream."
         return ""
-
-
-def _innermost(exc: BaseException) -> BaseException:
-    """Return the exception in the middle of requests' and urllib3's wrappings: the one that says what happened."""
-    inner = [exc.__cause__, getattr(exc, "reason", None), *exc.args]
-    for candidate in inner:
-        if isinstance(candidate, BaseException) and candidate is not exc:
-            return _innermost(candidate)
-    return exc
 
 
 def _why(fault: BaseException) -> str:

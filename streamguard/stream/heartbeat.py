@@ -26,6 +26,9 @@ class Heartbeat(threading.local, Any):  # type: ignore[misc]
     def __bool__(self) -> bool:
         return False
 
+    def __reduce__(self) -> str:
+        return "HEARTBEAT"  # copied or unpickled, it is the one
+
     def __repr__(self) -> str:
         return f"<HEARTBEAT phase={self.phase!r} silence={self.silence:.1f}>"
 

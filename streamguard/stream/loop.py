@@ -21,7 +21,7 @@ from ..core.deadline import Deadline, current_deadline, deadline
 from ..core.forks import forks
 from ..core.pump import End, Pump
 from ..errors import StreamguardError, UsageError
-from ..http import request_id
+from ..http import not_event_stream, request_id
 from .attempt import BAD_BODY_SECONDS, Block, Opened, Rejected
 from .clocks import Alarm, Phase, StreamClocks
 from .contract import CLOSED, Over, Settings, Source
@@ -229,7 +229,7 @@ class StreamLoop:
     def _end(self, outcome: Outcome, error: BaseException) -> NoReturn:
         """Conclude with *outcome* and raise *error*, unless a close or cancel from elsewhere came first."""
         failed = isinstance(error, Exception) and not isinstance(error, Over)
-        phase = Phase(getattr(error, "phase", None) or Phase.DONE) if failed else self._end_phase(outcome)
+        phase = Phase(getattr(error, "phase", None) or self._recorder.phase) if failed else self._end_phase(outcome)
         self._recorder.conclude(outcome, phase=phase, error_type=type(error).__name__ if failed else None)
         final = self._recorder.final
         raise Over if final is not None and final.outcome == "closed" else error
@@ -238,8 +238,8 @@ class StreamLoop:
         return Phase.DONE if outcome in ("completed", "incomplete") else self._recorder.phase
 
     def _start_attempt(self) -> None:
-        self._recorder.attempts += 1
-        self._recorder.headers_at = None
+        self._recorder.attempt_starts()
+        self.response = None
         self._opened = self._body_ended = self._fresh = False
         self._rejected = None
         self._decoder = self._settings.make_decoder()
@@ -359,11 +359,15 @@ class StreamLoop:
         pump = self._waiting.pump
         if pump is not None and not self._body_ended and self._source.keeps_connection:
             pump.join(_DRAIN_SECONDS)
+        decoder = self._decoder
         vouched = ending is Ending.ANYWHERE or self._settings.assembler is None or self._recorder.chunks
-        if ending is not Ending.OPEN and vouched:
+        if decoder.is_foreign:
+            error = not_event_stream(self.response, decoder.strays)
+            self._attempt_failed("error", self._failures.from_reader(error, self.text))
+        elif ending is not Ending.OPEN and vouched:
             self._completed()
         elif self._settings.strict:
-            self._attempt_failed("error", self._failures.incomplete(self._decoder.missing, self.text))
+            self._attempt_failed("error", self._failures.incomplete(decoder.missing, self.text, decoder.strays))
         else:
             self.cut()
             self._end("incomplete", Over())

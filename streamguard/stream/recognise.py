@@ -17,14 +17,19 @@ __all__ = [
 ]
 
 
+_OPEN_NOTHING = ("_thread", "multiprocessing", "socket", "subprocess", "threading")
+"""Packages whose context managers are entered for something else than what they return."""
+
+
 def is_iterable(source: Any) -> bool:
     """Return whether there is something to iterate over."""
     return hasattr(source, "__iter__") or hasattr(source, "__next__")
 
 
 def is_manager(source: Any) -> bool:
-    """Return whether *source* is a context manager, and nothing more."""
-    return hasattr(source, "__enter__") and not is_iterable(source) and not isinstance(source, type)
+    """Return whether *source* is a context manager, and nothing more; not one that can give no stream, such as a lock."""
+    opens = hasattr(source, "__enter__") and not is_iterable(source) and not isinstance(source, type)
+    return opens and not is_of(source, _OPEN_NOTHING)
 
 
 def is_cuttable_httpx(source: Any) -> bool:

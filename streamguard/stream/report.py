@@ -148,6 +148,12 @@ class Recorder:
         self.started = monotonic()
         self.started_at = datetime.datetime.now(datetime.UTC)
 
+    def attempt_starts(self) -> None:
+        """Count another attempt, and forget what only the one before can have told."""
+        self.attempts += 1
+        self.headers_at = self.last_byte_at = None
+        self.status_code = self.request_id = None
+
     @property
     def phase(self) -> Phase:
         """Where the stream is."""
@@ -163,7 +169,7 @@ class Recorder:
         """Note *size* bytes and *comments* heartbeats that arrived at *at*."""
         self.bytes += size
         self.comments += comments
-        since = max(self.headers_at or 0.0, self.last_byte_at or 0.0)  # the last byte may be an earlier attempt's
+        since = self.last_byte_at or self.headers_at
         if since:
             self.max_byte_gap = max(self.max_byte_gap or 0.0, at - since)
         self.last_byte_at = at

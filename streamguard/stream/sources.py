@@ -151,6 +151,8 @@ def _refusal(source: Any) -> str:
         return f"{name} is asynchronous: guard() is for synchronous streams; asyncio.timeout() is made for these"
     if isinstance(source, io.TextIOBase):
         return f"{name} is a text file: give its binary file, `.buffer`"
+    if is_of(source, ("subprocess",), "Popen"):
+        return f"{name} is a process: give its pipe, `.stdout`; or see run_command()"
     if httpx_response(source) is not None:
         return f"{name} uses HTTP/2, where a cut would end every other call on the connection: use http2=False"
     return (

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import requests
+import urllib3
 from requests.structures import CaseInsensitiveDict
 
 from .recognise import url_of
@@ -22,9 +23,13 @@ def view_of_urllib3(raw: Any) -> requests.Response:
 
 
 def view_of_http_client(response: http.client.HTTPResponse) -> requests.Response:
-    """Return a requests.Response around one of http.client's, the body of which is read from it, as it comes."""
+    """Return a requests.Response around one of http.client's, the body of which urllib3 reads and decodes."""
+    raw = urllib3.HTTPResponse(
+        response, urllib3.HTTPHeaderDict(response.headers.items()), response.status, preload_content=False
+    )
+    raw.length_remaining = response.length  # some of the body may have been read
     view = _view(response.status, response.reason, response.headers, getattr(response, "url", ""))
-    view.raw = _Whole(response)
+    view.raw = raw
     return view
 
 
@@ -41,22 +46,6 @@ def _view(status: int, reason: str | None, headers: Any, url: str | None) -> req
     view.status_code, view.reason, view.url = status, reason or "", url or ""
     view.headers = CaseInsensitiveDict(headers.items())
     return view
-
-
-class _Whole:
-    """The body of http.client's response, which says nothing of a body that is shorter than its Content-Length."""
-
-    def __init__(self, response: http.client.HTTPResponse) -> None:
-        self._response = response
-
-    def read1(self, size: int) -> bytes:
-        block = self._response.read1(size)
-        if not block and self._response.length:
-            raise http.client.IncompleteRead(b"", self._response.length)
-        return block
-
-    def close(self) -> None:
-        self._response.close()
 
 
 class _Blocks:

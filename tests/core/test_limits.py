@@ -215,6 +215,14 @@ def test_a_malformed_variable_is_ignored_aloud(text: str, monkeypatch: pytest.Mo
         parse_duration(text)
 
 
+@pytest.mark.parametrize("text", ["9" * 400, "9" * 400 + "h", "9" * 306 + "h"])
+def test_a_variable_beyond_all_numbers_is_ignored_aloud(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is no infinite limit, and none that a call would fail at."""
+    monkeypatch.setenv("STREAMGUARD_TOTAL", text)
+    with pytest.warns(UserWarning, match="STREAMGUARD_TOTAL is ignored"):
+        assert Timeouts().total is None
+
+
 def test_a_malformed_variable_does_not_matter_where_an_argument_stands(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody is warned of what is not used (warnings are errors here)."""
     monkeypatch.setenv("STREAMGUARD_IDLE", "soon")

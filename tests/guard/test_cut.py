@@ -150,3 +150,15 @@ def test_a_chunk_of_an_impossible_size(
     error = consumer.wait()
     assert isinstance(error, TransportError)
     assert error.partial_text == "hello"
+
+
+@pytest.mark.parametrize("encoding", ["gzip", "gzip-members", "deflate"])
+@pytest.mark.parametrize("client", ["requests", "urllib3", "http.client", "urlopen"])
+def test_an_encoded_body_is_decoded(
+    streamguard_gateway: Factory, stack: contextlib.ExitStack, client: str, encoding: str
+) -> None:
+    """By whoever does it: Python's own client leaves that to its caller."""
+    gateway = streamguard_gateway("chat hello\nchat  you\nfinish\ndone", encoding=encoding)
+    stream = guard(open_from(gateway, client, stack))
+    assert Consumer(stream).wait() is None
+    assert stream.text == "hello you"

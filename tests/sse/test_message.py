@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamguard.sse import Chunk, Message, MessageAssembler, ToolCall
+from streamguard.sse import Chunk, Message, MessageAssembler, ToolCall, has_content
 from tests.sse.test_chunk import CHUNKS
 
 
@@ -72,6 +72,24 @@ def test_text_so_far_is_there_at_any_time() -> None:
         assembler.add(chunk({"content": text}))
         seen.append(assembler.text)
     assert seen == ["", "a", "ab", "abc"]
+
+
+def test_a_character_in_two_chunks_is_one() -> None:
+    """JSON writes some as pairs of surrogates, and servers cut between them; half of one becomes U+FFFD."""
+    assert assemble(chunk({"content": "a\ud83d"}), chunk({"content": "\ude00b"})).text == "a\U0001f600b"
+    assert assemble(chunk({"content": "a\ud83d"})).text == "a\ufffd"
+    assert assemble(chunk({"reasoning": "\ud83d"}), chunk({"reasoning": "\ude00"})).reasoning == "\U0001f600"
+
+
+def test_a_message_instead_of_a_delta() -> None:
+    """Some servers put the whole message into one frame; beside a delta it would be a repetition."""
+    call = {"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+    whole = Chunk(choices=[{"message": {"content": "all", "tool_calls": [call]}, "finish_reason": "tool_calls"}])
+    assert (whole.text, has_content(whole)) == ("all", True)
+    message = assemble(whole)
+    assert (message.text, [made.name for made in message.tool_calls]) == ("all", ["f"])
+    both = Chunk(choices=[{"delta": {"content": "b"}, "message": {"content": "ab"}}])
+    assert assemble(chunk({"content": "a"}), both).text == "ab"
 
 
 @given(st.lists(CHUNKS, max_size=5), st.booleans())

@@ -470,10 +470,11 @@ def test_an_event_just_below_the_cap_is_delivered(streamguard_gateway: Streams) 
         r"SSH-2.0-OpenSSH_9.6\r\n",
         r"\0\0\0\0",
         r"HTTP/1.1 99999 OK\r\n\r\n",
+        r"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\nshort",
         "HTTP/1.1 200 OK\\r\\n" + "X-A: b\\r\\n" * 150,
         "HTTP/1.1 200 OK\\r\\nX-A: " + "b" * 70_000,
     ],
-    ids=["size", "negative", "short", "status", "ssh", "nul", "number", "headers", "line"],
+    ids=["size", "negative", "short", "status", "ssh", "nul", "number", "lengths", "headers", "line"],
 )
 def test_a_broken_response_is_a_transport_error(streamguard_gateway: Streams, wire: str) -> None:
     """Broken chunking, status lines and headers: one typed error, no hang, the original behind it."""
@@ -483,13 +484,19 @@ def test_a_broken_response_is_a_transport_error(streamguard_gateway: Streams, wi
     assert seen.error.__cause__ is not None
 
 
-@pytest.mark.parametrize("location", ["ftp://example.com/", "mailto:a@example.com", "http://host:99999/"])
+@pytest.mark.parametrize(
+    "location",
+    [
+        *("ftp://example.com/", "mailto:a@example.com", "http://host:99999/", "http://[::1/", "http://u:p@[::1/"),
+        *("/\\xe9", "http://\\xe9.example/", "http://.example/", f"http://{'a' * 70}.invalid/"),
+    ],
+)
 def test_a_redirect_to_nowhere_is_the_servers_fault(streamguard_gateway: Streams, location: str) -> None:
     """It is no UsageError: the caller's arguments were right."""
-    gateway = streamguard_gateway(f"headers 302 location: {location}; content-length: 0", framing="length")
+    gateway = streamguard_gateway(f"wire HTTP/1.1 302 Found\\r\\nLocation: {location}\\r\\nContent-Length: 0\\r\\n\\r\\n")
     error = failure(stream_from(gateway, retry=None))
     assert isinstance(error, TransportError)
-    assert (error.code, len(gateway.requests)) == ("EPROTO", 1)
+    assert (error.code, error.phase, len(gateway.requests)) == ("EPROTO", "response", 1)
     assert "redirect" in str(error)
 
 

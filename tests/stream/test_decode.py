@@ -1,5 +1,7 @@
 """What a stream hands over: `decode=`, `counts=`, `.read()`, `.text`, `.message`, and heartbeats."""
 
+import copy
+import pickle
 import time
 from typing import Any
 
@@ -78,6 +80,7 @@ def test_a_last_json_event_without_its_blank_line(streamguard_gateway: Factory) 
     """It is handed over if it is whole, and dropped if not."""
     assert ask(streamguard_gateway('event 1\nraw data: {"a":2}'), decode="json").chunks == [1, {"a": 2}]
     assert ask(streamguard_gateway('event 1\nraw data: {"a":'), decode="json").chunks == [1]
+    assert ask(streamguard_gateway("event 1\nraw data: 12"), decode="json").chunks == [1], "it may have begun 123"
 
 
 @pytest.mark.parametrize("framing", FRAMINGS)
@@ -326,3 +329,9 @@ def test_open_until_the_first_of_an_empty_stream(streamguard_gateway: Factory) -
     """An empty stream that is fine has no first chunk: open() returns, and the loop ends."""
     run = consume(guarded_stream("GET", streamguard_gateway("end").url, decode="events").open(until="first"))
     assert (run.error, run.chunks, run.stream.report.outcome) == (None, [], "completed")
+
+
+def test_a_heartbeat_is_the_one_wherever_it_goes() -> None:
+    """Copied, or sent to another process."""
+    assert copy.deepcopy([HEARTBEAT])[0] is HEARTBEAT
+    assert pickle.loads(pickle.dumps(HEARTBEAT)) is HEARTBEAT

@@ -8,7 +8,15 @@ from typing import Any
 import pytest
 import requests
 
-from streamguard import EmptyStreamError, HTTPStatusError, NotEventStreamError, StreamInactivityTimeoutError, guarded_stream
+from streamguard import (
+    EmptyStreamError,
+    HTTPStatusError,
+    IncompleteStreamError,
+    InStreamError,
+    NotEventStreamError,
+    StreamInactivityTimeoutError,
+    guarded_stream,
+)
 from streamguard.testing import Gateway
 
 from .shapes import PROMPT, Factory, ask
@@ -212,6 +220,70 @@ def test_a_200_that_is_no_event_stream(streamguard_gateway: Factory, decode: str
     assert run.error.body == body.replace("\\n", "\n")
     assert body[:10] in str(run.error)
     assert run.stream.report.outcome == "error"
+
+
+UNFRAMED = [
+    "<html>\\n<h1>Sign in</h1></html>",
+    "upstream connect error",
+    '{"id":"x","choices":[]}\\n{"id":"y"}\\n',
+    "x: y\\n\\n",
+]
+
+
+@pytest.mark.parametrize("body", UNFRAMED)
+@pytest.mark.parametrize("decode", ["chat", "json", "responses", "anthropic"])
+@pytest.mark.parametrize("strict", [True, False])
+def test_an_event_stream_by_its_type_alone(streamguard_gateway: Factory, strict: bool, decode: str, body: str) -> None:
+    """A body of which not one line is a field or a comment is no empty stream: its words are the reason."""
+    run = ask(streamguard_gateway(f"raw {body}"), decode=decode, strict=strict)
+    assert type(run.error) is NotEventStreamError
+    assert run.error.body is not None
+    assert run.error.body.startswith(body[:4])
+    assert run.chunks == []
+    assert run.stream.report.outcome == "error"
+
+
+@pytest.mark.parametrize(
+    "before", ["", "raw : beat\\n\\n\n", "chat a\n", "raw event: error\\n\n"], ids=["alone", "beat", "chunk", "name"]
+)
+@pytest.mark.parametrize(
+    "body",
+    [
+        '{"error":{"message":"no quota"}}',
+        '{\\n "error": {\\n  "message": "no quota"\\n }\\n}\\n',
+        '{"error":"no quota"}\\n\\n',
+    ],
+)
+def test_an_error_object_without_a_frame(streamguard_gateway: Factory, before: str, body: str) -> None:
+    """What a server says as it is, where the stream should go on, is what happened."""
+    run = ask(streamguard_gateway(f"{before}raw {body}"))
+    assert isinstance(run.error, InStreamError)
+    assert "no quota" in str(run.error)
+    assert run.error.partial_text == ("a" if before.startswith("chat") else "")
+
+
+def test_events_are_those_of_the_standard(streamguard_gateway: Factory) -> None:
+    """Which ignores lines that are no field: who asks for events gets none, and no error."""
+    run = ask(streamguard_gateway("raw upstream connect error"), decode="events")
+    assert (run.error, run.chunks) == (None, [])
+
+
+@pytest.mark.parametrize(("before", "kind"), [("chat a", IncompleteStreamError), ("comment beat", EmptyStreamError)])
+def test_words_without_a_frame_are_quoted(streamguard_gateway: Factory, before: str, kind: type[Exception]) -> None:
+    """And the text is said to be in the error only where there is one."""
+    run = ask(streamguard_gateway(f"{before}\nraw Internal Server Error\\n"))
+    assert type(run.error) is kind
+    assert "'Internal Server Error'" in str(run.error)
+    assert (".partial_text" in str(run.error)) == (before == "chat a")
+
+
+@pytest.mark.parametrize("decode", ["chat", "events", "json"])
+def test_lines_that_the_standard_ignores_do_no_harm(streamguard_gateway: Factory, decode: str) -> None:
+    """Unknown fields beside known ones, and whatever stands behind the end marker."""
+    gateway = streamguard_gateway('raw x: y\\n\\n\nchat a\nraw {"error":\\n\nfinish\ndone\nraw {"error":"late"}')
+    run = ask(gateway, decode=decode)
+    assert run.error is None
+    assert len(run.chunks) >= 2
 
 
 @pytest.mark.parametrize("kind", ["application/json", "text/plain", "", "application/problem+json"])

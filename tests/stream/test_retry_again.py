@@ -13,6 +13,8 @@ import tenacity
 import streamguard
 from streamguard import (
     HTTPStatusError,
+    StreamInactivityTimeoutError,
+    TransportTimeoutError,
     UsageError,
     before_first_chunk,
     deadline,
@@ -198,3 +200,22 @@ def test_a_retry_through_the_callers_session(streamguard_gateway: Factory) -> No
                 session.mount("http://", streamguard.Adapter())
             run = ask(gateway, retry=before_first_chunk(1, wait=NOW), first=0.2, session=session)
         assert (run.error, run.texts, len(gateway.requests)) == (None, ["a", "b"], 2)
+
+
+def test_the_report_is_that_of_the_last_attempt(streamguard_gateway: Factory) -> None:
+    """What an earlier one was told, status, id and response, is gone when the next one has not been answered."""
+    gateway = streamguard_gateway("headers 503 x-request-id: one\nbody no", "stall")
+    stream = guarded_stream("GET", gateway.url, response=0.2, retry=before_first_chunk(1, status={503}, wait=NOW))
+    assert isinstance(consume(stream).error, TransportTimeoutError)
+    assert (stream.report.status_code, stream.report.request_id) == (None, None)
+    with pytest.raises(UsageError, match="no response yet"):
+        _ = stream.response
+
+
+def test_silence_behind_the_headers_of_a_second_attempt_is_told(streamguard_gateway: Factory) -> None:
+    """Though bytes had come in the first one."""
+    gateway = streamguard_gateway("comment a\nstall", "headers\nstall")
+    run = ask(gateway, first=0.2, retry=before_first_chunk(1, wait=NOW))
+    assert isinstance(run.error, StreamInactivityTimeoutError)
+    assert "Nothing arrived after the headers" in str(run.error)
+    assert run.error.last_byte_ago is None

@@ -1,0 +1,168 @@
+"""What the caller's own functions raise in the reader thread comes out as it is: it is no fault of the network."""
+
+import subprocess
+import threading
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NoReturn
+
+import pytest
+import requests
+
+from streamguard import (
+    TransportError,
+    TransportTimeoutError,
+    UsageError,
+    before_first_chunk,
+    classify,
+    guard,
+    guarded_stream,
+)
+
+from .shapes import Factory, consume
+
+OWN: list[Exception] = [
+    FileNotFoundError(2, "No such file", "/etc/token"),
+    PermissionError(13, "denied"),
+    OSError("no key"),
+    ChildProcessError(10, "gone"),
+    UnicodeDecodeError("utf-8", b"x", 0, 1, "bad"),
+    ValueError("no"),
+    requests.RequestException("no"),
+    requests.HTTPError("no"),
+    ImportError("no"),
+]
+
+
+def raising(fault: BaseException) -> Callable[..., NoReturn]:
+    def function(*_: Any, **__: Any) -> NoReturn:
+        raise fault
+
+    return function
+
+
+def body_with(fault: BaseException) -> Iterator[bytes]:
+    yield b"half"
+    raise fault
+
+
+WAYS: dict[str, Callable[[BaseException], dict[str, Any]]] = {
+    "auth": lambda fault: {"auth": raising(fault)},
+    "hook": lambda fault: {"hooks": {"response": raising(fault)}},
+    "body": lambda fault: {"data": body_with(fault)},
+}
+
+
+CASES = [
+    pytest.param(way, fault, id=f"{way}-{type(fault).__name__}")
+    for way in WAYS
+    for fault in OWN
+    if way != "body" or not isinstance(fault, requests.RequestException)  # those requests takes for its own
+]
+
+
+@pytest.mark.parametrize(("way", "fault"), CASES)
+def test_it_is_raised_as_it_is(streamguard_gateway: Factory, way: str, fault: Exception) -> None:
+    """Once, with no word of the network, and the report says in which phase."""
+    stream = guarded_stream("POST", streamguard_gateway("chat a\ndone").url, **WAYS[way](fault))
+    assert consume(stream).error is fault
+    assert stream.report.attempts == 1
+    assert stream.report.phase == {"auth": "connect"}.get(way, "response")
+
+
+def test_its_causes_are_its_own_affair(streamguard_gateway: Factory) -> None:
+    """The exception that was raised comes out, not what it was raised from."""
+
+    def unreadable(*_: Any) -> NoReturn:
+        try:
+            Path("/nowhere/token").read_text()
+        except OSError as exc:
+            raise RuntimeError("no token") from exc
+        raise AssertionError
+
+    error = consume(guarded_stream("GET", streamguard_gateway("chat a").url, auth=unreadable)).error
+    assert isinstance(error, RuntimeError)
+    assert isinstance(error.__cause__, FileNotFoundError)
+
+
+def test_what_a_function_raises_that_opens() -> None:
+    """guard() calls it, and adds nothing."""
+    fault = FileNotFoundError(2, "No such file", "/nowhere")
+    assert consume(guard(raising(fault))).error is fault
+
+
+@pytest.mark.parametrize("way", ["auth", "hook"])
+def test_a_body_that_is_no_json(streamguard_gateway: Factory, way: str) -> None:
+    """A hook or an auth that asks a response for JSON has asked; `json=` has nothing to do with it."""
+    gateway = streamguard_gateway("headers\nraw no json")
+
+    def ask(*_: Any, **__: Any) -> NoReturn:
+        requests.get(gateway.url).json()
+        raise AssertionError
+
+    options: dict[str, Any] = {"auth": ask} if way == "auth" else {"hooks": {"response": ask}}
+    error = consume(guarded_stream("GET", gateway.url, retry=None, **options)).error
+    assert isinstance(error, requests.JSONDecodeError)
+
+
+def test_a_timeout_of_the_callers_own_names_no_limit_of_ours(streamguard_gateway: Factory) -> None:
+    """Nobody has waited for `connect`."""
+    stream = guarded_stream("GET", streamguard_gateway("chat a").url, auth=raising(TimeoutError("no lock")), retry=None)
+    error = consume(stream).error
+    assert isinstance(error, TransportTimeoutError)
+    assert (error.limit, "connect=" in str(error)) == (None, False)
+
+
+@pytest.mark.parametrize("way", ["auth", "guard"])
+def test_causes_in_a_circle(streamguard_gateway: Factory, way: str) -> None:
+    """The original error comes out, and the thread ends."""
+
+    def circle(*_: Any) -> NoReturn:
+        inner, outer = KeyError("inner"), RuntimeError("outer")
+        inner.__cause__, outer.__cause__ = outer, inner
+        raise outer
+
+    options: dict[str, Any] = {"auth": circle}
+    source = streamguard_gateway("chat a").url
+    stream: Any = guarded_stream("GET", source, **options) if way == "auth" else guard(circle)
+    error = consume(stream).error
+    assert isinstance(error, RuntimeError)
+    assert stream.report.attempts == 1
+
+
+def test_a_circle_of_transport_faults() -> None:
+    """They have a code all the same."""
+    inner, outer = ConnectionResetError("inner"), requests.ConnectionError("outer")
+    inner.__cause__, outer.__cause__ = outer, inner
+    error = consume(guard(raising(outer), retry=None)).error
+    assert isinstance(error, TransportError)
+    assert error.code == "ECONNRESET"
+
+
+@pytest.mark.parametrize(("status", "attempts"), [(429, 2), (404, 1)])
+def test_a_status_that_urllib_raises_is_no_transport_fault(
+    streamguard_gateway: Factory, status: int, attempts: int
+) -> None:
+    """Though it is an OSError: it comes as it is, and a policy sees its status."""
+    gateway = streamguard_gateway(f"headers {status}\nbody no")
+    policy = before_first_chunk(1, status={429}, wait=lambda state: 0.0)
+    error = consume(guard(lambda: urllib.request.urlopen(gateway.url), retry=policy)).error
+    assert isinstance(error, urllib.error.HTTPError)
+    error.close()
+    assert classify(error).kind == "http"
+    assert len(gateway.requests) == attempts
+
+
+def test_what_opens_no_stream_is_refused_and_left_alone() -> None:
+    """A process and a lock are context managers too: neither is waited for."""
+    with subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        with pytest.raises(UsageError, match=r"\.stdout"):
+            guard(process)
+        assert process.poll() is None
+        assert process.stdin is not None
+    lock = threading.Lock()
+    with pytest.raises(UsageError):
+        guard(lock)
+    assert not lock.locked()
