@@ -19,7 +19,7 @@ import urllib3.exceptions as u3
 
 from . import errors
 
-__all__ = ["RETRYABLE_STATUS", "Classification", "classify", "http_status", "transport_code"]
+__all__ = ["RETRYABLE_STATUS", "Classification", "causes_of", "classify", "http_status", "transport_code"]
 
 Kind = Literal["cancel", "deadline", "transport", "http", "server", "protocol", "unknown"]
 Diagnosis = Literal["fail-fast", "retryable"]
@@ -83,7 +83,7 @@ class Classification:
 
 def classify(exc: BaseException) -> Classification:
     """Say what *exc* means. A cancel comes first, then a deadline: neither may ever be retried."""
-    nest = list(_nest(exc))
+    nest = list(causes_of(exc))
     # What is no Exception is Ctrl-C, an exit, or the cancel of an event loop: somebody's decision to stop.
     if _any(nest, (errors.StreamCancelledError, CancelledError)) or not all(isinstance(e, Exception) for e in nest):
         return Classification("cancel", "fail-fast")
@@ -101,7 +101,7 @@ def classify(exc: BaseException) -> Classification:
 
 def transport_code(exc: BaseException) -> str | None:
     """Name the transport fault in *exc*, or return None if it is none."""
-    nest = list(_nest(exc))
+    nest = list(causes_of(exc))
     for cause in nest:
         if isinstance(cause, errors.TransportError):
             return cause.code
@@ -183,7 +183,7 @@ def _any(nest: list[BaseException], kind: type[BaseException] | tuple[type[BaseE
     return any(isinstance(exc, kind) for exc in nest)
 
 
-def _nest(exc: BaseException) -> Iterator[BaseException]:
+def causes_of(exc: BaseException) -> Iterator[BaseException]:
     """Yield *exc* and every exception inside it, outermost first, each once."""
     seen: set[int] = set()
     waiting: list[object] = [exc]

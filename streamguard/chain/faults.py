@@ -7,7 +7,7 @@ from typing import Final
 import requests
 
 from .. import errors
-from ..classify import _nest, classify, http_status, transport_code
+from ..classify import causes_of, classify, http_status, transport_code
 from .status import StepStatus
 
 __all__ = ["Fault", "Handles", "fault_of", "is_retryable"]
@@ -94,7 +94,7 @@ def _http_reason(exc: requests.HTTPError) -> str:
 
 def _status_inside(exc: BaseException) -> int | None:
     """Return the HTTP status that *exc*, or what it was made of, is about: urllib's HTTPError, say, is an OSError."""
-    return next((status for status in map(http_status, _nest(exc)) if status is not None), None)
+    return next((status for status in map(http_status, causes_of(exc)) if status is not None), None)
 
 
 def _other_reason(exc: BaseException) -> str:
