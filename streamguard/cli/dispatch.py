@@ -1,6 +1,5 @@
 """`streamguard dispatch`: several members on one prompt, as a file describes them."""
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -30,26 +29,21 @@ __all__ = ["dispatch"]
 )
 @click.option("-q", "--quiet", is_flag=True, help="Show no table, and write the last line only if not all succeeded.")
 @click.pass_context
-def dispatch(ctx: click.Context, /, file: Path, report: Any, quiet: bool, **given: Any) -> None:
+def dispatch(ctx: click.Context, /, file: Path, **given: Any) -> None:
     """Give one prompt to the members that FILE, in TOML, describes; stop those that hang.
 
     A live table shows them on a terminal; elsewhere it is printed once, at the end. Nothing of a member's program is left
-    behind. Ctrl-C and SIGTERM stop all of them.
+    behind. Ctrl-C, SIGTERM, SIGHUP and SIGQUIT stop all of them.
 
     Exit code: 0 every member that was not cancelled succeeded; 124 a member was stopped by the output timeout; 1 any other
-    failure; 2 wrong usage; 130 Ctrl-C, 143 SIGTERM.
+    failure; 2 wrong usage; 128 + N if signal N stopped it: 130 Ctrl-C, 143 SIGTERM, 129 SIGHUP.
     """
     try:
-        from .dispatching import last_line, run_dispatch
+        from .dispatching import run_dispatch
 
-        outcome, exit_code = run_dispatch(file, quiet=quiet, **given)
+        exit_code = run_dispatch(file, **given)
     except ImportError as exc:
         raise click.ClickException(f"it needs {exc.name}: pip install 'streamguard[dispatch]'") from None
     except UsageError as exc:
         raise click.UsageError(f"{file}: {exc}") from None
-    if report is not None:
-        json.dump({**outcome.to_dict(), "exit_code": exit_code}, report, indent=2)
-        report.write("\n")
-    if exit_code or not quiet:
-        click.echo(last_line(outcome), err=True)
     ctx.exit(exit_code)

@@ -2,7 +2,7 @@
 
 import os
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,28 @@ _PROGRAM = {"arguments", "env", "cwd"}
 _STREAM = {"model", "auth_env", "headers", "heartbeat", "strict"}
 _KINDS = {"command": _COMMAND, "program": _PROGRAM, "url": _STREAM}
 _DURATIONS = ("grace", "linger", "heartbeat")
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str) and bool(value)
+
+
+def _is_list(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(element, str) for element in value)
+
+
+def _is_table(value: Any) -> bool:
+    return isinstance(value, dict) and _is_list([*value.values()])
+
+
+_TYPES: dict[str, tuple[Callable[[Any], bool], str]] = {
+    **dict.fromkeys(("program", "url", "model", "auth_env", "cwd", "format"), (_is_text, "text that is not empty")),
+    **dict.fromkeys(("command", "resume", "arguments"), (_is_list, "a list of texts")),
+    **dict.fromkeys(("env", "headers"), (_is_table, "a table of texts")),
+    **dict.fromkeys(("ignore", "final"), (lambda value: _is_text(value) or _is_list(value), "text, or a list of texts")),
+    **dict.fromkeys(("pty", "strict"), (lambda value: isinstance(value, bool), "true or false")),
+}
+"""What a member's keys take; those of durations and the name are read elsewhere."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,6 +97,9 @@ def _member(table: dict[str, Any], folder: Path, environ: Mapping[str, str]) -> 
     (kind,) = kinds
     name = _text(table, "name", str(table[kind]) if kind == "program" else "")
     _refuse_unknown(table, {"name", kind, *_KINDS[kind]}, f"member {name!r}")
+    for key, (fits, what) in _TYPES.items():
+        if key in table and not fits(table[key]):
+            raise UsageError(f"member {name!r}: {key} takes {what}")
     options = {key: value for key, value in table.items() if key not in ("name", kind)}
     options |= {key: _seconds(key, options[key]) for key in _DURATIONS if key in options}
     if "env" in options:

@@ -8,6 +8,7 @@ from rich.text import Text
 
 from ..core import monotonic
 from ..dispatch import DispatchOutcome, Event, Kind, MemberEvent
+from ..dispatch.events import storable
 from .output import printable
 
 __all__ = ["DispatchTable", "last_line"]
@@ -44,9 +45,14 @@ class _Row:
         silence = f"{now - self.last:.0f} s" if running and self.last is not None else ""
         time = f"{(self.ended or now) - self.began:.1f} s" if self.began is not None else ""
         state = Text(self.state, style=_STYLES.get(self.state, ""))
-        # The member's own words: text, and not markup.
-        words = Text(printable(" ".join(self.said.split()))[-60:], no_wrap=True)
-        return state, self.reason if self.ended else self.doing, silence, time, words
+        words = _plain(self.said)[-60:]
+        words.no_wrap = True
+        return state, _plain(self.reason if self.ended else self.doing), silence, time, words
+
+
+def _plain(words: str) -> Text:
+    """Return a member's own words on one line: text, and not markup."""
+    return Text(printable(" ".join(storable(words).split())))
 
 
 class DispatchTable:
@@ -64,7 +70,7 @@ class DispatchTable:
         now = monotonic()
         table = Table("member", "state", "what, or why", "silent", "time", "last words")
         for member, row in self._rows.items():
-            table.add_row(Text(member), *row.cells(now))
+            table.add_row(_plain(member), *row.cells(now))
         return table
 
 
@@ -72,4 +78,5 @@ def last_line(outcome: DispatchOutcome) -> str:
     """Return the one line that says what became of all of it."""
     words = f"{outcome.status}: {outcome.reason}" if outcome.reason != outcome.status else str(outcome.status)
     lost = f"; not recorded: {', '.join(outcome.lost_records)}" if outcome.lost_records else ""
-    return f"streamguard: {words}; {len(outcome.turns)} turns, {outcome.duration:.1f} s, id {outcome.execution_id}{lost}"
+    line = f"streamguard: {words}; {len(outcome.turns)} turns, {outcome.duration:.1f} s, id {outcome.execution_id}{lost}"
+    return " ".join(printable(storable(line)).split())

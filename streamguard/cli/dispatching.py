@@ -1,86 +1,96 @@
 """Runs the dispatch that a file describes, and shows it."""
 
 import signal
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from types import FrameType
-from typing import Any
+from typing import IO, Any
 
+import click
 from rich.console import Console
 from rich.live import Live
 
+from ..core import CancelToken
 from ..core.limits import NOT_GIVEN
 from ..dispatch import Dispatcher, DispatchOutcome, DispatchStream
+from ..errors import UsageError
 from .dispatch_file import read_dispatch_file
 from .dispatch_table import DispatchTable, last_line
 from .exits import Exit
+from .outlets import write_record
+from .signals import heard
 
-__all__ = ["last_line", "run_dispatch"]
-
-_TERMINATED = 128 + signal.SIGTERM
-
-
-class _TerminatedError(BaseException):
-    """Raised where SIGTERM interrupts the main thread."""
+__all__ = ["run_dispatch"]
 
 
 def run_dispatch(
-    file: Path, *, quiet: bool, prompt: str | None, output_timeout: float | None, records: str | None
-) -> tuple[DispatchOutcome, int]:
-    """Run what *file* describes, with what was given in place of its own; return the outcome and the exit code."""
+    file: Path,
+    *,
+    report: IO[str] | None,
+    quiet: bool,
+    prompt: str | None,
+    output_timeout: float | None,
+    records: str | None,
+) -> int:
+    """Run what *file* describes, with what was given in place of its own; tell of it, and return the exit code."""
     asked = read_dispatch_file(file)
+    if prompt == "":
+        raise UsageError("--prompt takes text that is not empty")
     limits: dict[str, Any] = {"output_timeout": NOT_GIVEN, **asked.limits}
     if output_timeout is not None:
         limits["output_timeout"] = output_timeout
-    with Dispatcher(records or asked.records) as dispatcher, _terminations():
-        text = prompt or asked.prompt
-        with dispatcher.stream(asked.conversation, asked.members, text, mode=asked.mode, **limits) as stream:
-            stopped = _show(stream, DispatchTable(member.name for member in asked.members), quiet)
-            return stream.outcome, stopped or _exit_code(stream.outcome)
+    console, table, stop = Console(quiet=quiet), DispatchTable(member.name for member in asked.members), _Stop()
+    with heard(stop.hear):
+        with (
+            Dispatcher(records or asked.records) as dispatcher,
+            dispatcher.stream(
+                asked.conversation, asked.members, prompt or asked.prompt, mode=asked.mode, cancel=stop.token, **limits
+            ) as stream,
+        ):
+            outcome = _watched(stream, table, console)
+        exit_code = stop.exit_code or _exit_code(outcome)
+        if report is not None:
+            write_record({**outcome.to_dict(), "exit_code": exit_code}, report)
+    _tell(outcome, table, console, quiet=quiet and not exit_code)
+    return exit_code
 
 
-def _show(stream: DispatchStream, table: DispatchTable, quiet: bool) -> int:
-    """Show the events until the end; return the exit code of an interruption, or 0."""
-    console = Console(quiet=quiet)
+class _Stop:
+    """Stops the dispatch at the first signal that ends it; further ones change nothing."""
+
+    def __init__(self) -> None:
+        self.token = CancelToken()
+        self.exit_code = 0
+        """128 and the number of the first signal; 0: none came."""
+
+    def hear(self, number: int) -> None:
+        """Note the signal, and stop. It runs in a signal handler."""
+        self.exit_code = self.exit_code or 128 + number
+        self.token.cancel(signal.Signals(number).name)
+
+
+def _watched(stream: DispatchStream, table: DispatchTable, console: Console) -> DispatchOutcome:
+    """Take the events until the end; on a terminal, show the table meanwhile."""
     if not console.is_terminal:
-        stopped = _take(stream, table)
-        console.print(table.render())
-        return stopped
+        return _noted(stream, table)
     with Live(console=console, get_renderable=table.render):
-        return _take(stream, table)
+        return _noted(stream, table)
 
 
-def _take(stream: DispatchStream, table: DispatchTable) -> int:
-    try:
-        _note_all(stream, table)
-    except (KeyboardInterrupt, _TerminatedError) as exc:
-        stream.cancel_all("user_cancel")
-        _note_all(stream, table)
-        return Exit.INTERRUPTED if isinstance(exc, KeyboardInterrupt) else _TERMINATED
-    return 0
-
-
-def _note_all(stream: DispatchStream, table: DispatchTable) -> None:
+def _noted(stream: DispatchStream, table: DispatchTable) -> DispatchOutcome:
     for event in stream:
         table.note(event)
+    return stream.outcome
+
+
+def _tell(outcome: DispatchOutcome, table: DispatchTable, console: Console, *, quiet: bool) -> None:
+    if not console.is_terminal:
+        with console.capture() as printed:  # rich would end the process by itself where nobody reads it
+            console.print(table.render())
+        click.echo(printed.get(), nl=False)
+    if not quiet:
+        click.echo(last_line(outcome), err=True)
 
 
 def _exit_code(outcome: DispatchOutcome) -> int:
     if outcome.succeeded:
         return Exit.COMPLETE
     return Exit.TIMEOUT if any(turn.timed_out for turn in outcome.turns) else Exit.FAILED
-
-
-@contextmanager
-def _terminations() -> Iterator[None]:
-    """Have SIGTERM interrupt the main thread, as Ctrl-C does."""
-
-    def terminate(_number: int, _frame: FrameType | None) -> None:
-        raise _TerminatedError
-
-    before = signal.signal(signal.SIGTERM, terminate)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)

@@ -17,6 +17,7 @@ from .demo import demo
 from .dispatch import dispatch
 from .exits import Exit
 from .gateway import gateway, gateway_agent
+from .outlets import open_outputs
 from .output import reader_has_left
 from .report import report
 from .run import run
@@ -36,6 +37,12 @@ class _Root(click.Group):
         words = " ".join(args[:2])
         return super().resolve_command(ctx, [words, *args[2:]] if words in self.commands else args)
 
+    def make_context(
+        self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
+    ) -> click.Context:
+        open_outputs()
+        return super().make_context(info_name, args, parent, **extra)
+
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
@@ -47,7 +54,9 @@ class _Root(click.Group):
             ctx.exit(Exit.PIPE)
         except OSError as exc:
             _forget_output()
-            raise click.ClickException(f"cannot write the output: {exc.strerror}") from None
+            failure = click.ClickException(f"cannot write the output: {exc.strerror}")
+            failure.exit_code = Exit.SUPERVISOR if ctx.invoked_subcommand == "run" else Exit.FAILED  # type: ignore[misc]
+            raise failure from None
 
 
 @click.group(cls=_Root)

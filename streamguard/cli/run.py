@@ -1,13 +1,14 @@
 """`streamguard run`: a timeout(1) for silence, around any command."""
 
-import json
+import sys
 from collections.abc import Callable
-from typing import Any
+from typing import IO, Any
 
 import click
 
 from .exits import Exit
-from .values import read_duration
+from .outlets import descriptor_of, has_room, write_record
+from .values import read_duration, read_pause
 
 __all__ = ["run"]
 
@@ -55,7 +56,9 @@ def _limit(name: str, what: str) -> Callable[[Command], Command]:
 @click.option(
     "--pty", is_flag=True, help="Give the command a terminal as standard output: some hold output back in a pipe."
 )
-@click.option("--grace", metavar="DURATION", callback=read_duration, help="From SIGTERM to SIGKILL. Default: 3s.")
+@click.option(
+    "--grace", metavar="DURATION", callback=read_pause, help="From SIGTERM to SIGKILL; 0 is at once. Default: 3s."
+)
 @click.option(
     "--on-stall", metavar="SHELL", help="Run this before the stop, for 10 s at most, with what is known on stdin."
 )
@@ -71,7 +74,7 @@ def run(ctx: click.Context, /, command: tuple[str, ...], **options: Any) -> None
     """Run COMMAND and stop it, with all its children, when it is silent for too long.
 
     Its output passes through as it comes; so does standard input, unless that is a terminal. SIGINT is passed on to it;
-    SIGTERM and SIGHUP end it, and so does a second SIGINT.
+    SIGTERM, SIGHUP and SIGQUIT end it, and so does a second SIGINT.
 
     A DURATION is 250ms, 90s, 2m, 1.5h, or seconds; 0 or off switches a limit off.
 
@@ -84,16 +87,20 @@ def run(ctx: click.Context, /, command: tuple[str, ...], **options: Any) -> None
     if not any(options[name] for name in ("first", "idle", "total")):
         raise click.UsageError("give at least one of --idle, --first and --total.")
     try:
-        from .supervise import supervise
+        from .supervise import PATIENCE, supervise
     except ImportError as exc:
         raise click.ClickException(f"it needs {exc.name}: pip install 'streamguard[dispatch]'") from None
     report, quiet = options.pop("report"), options.pop("quiet")
     verdict = supervise(command, quiet=quiet, **options)
     if report is not None:
-        json.dump(verdict.record(), report, indent=2)
-        report.write("\n")
+        write_record(verdict.record(), report)
     if verdict.pipe_closed:
         raise BrokenPipeError
-    if verdict.exit_code or not quiet:
+    if (verdict.exit_code or not quiet) and not (verdict.hurried and _is_paused(sys.stderr, PATIENCE)):
         click.echo(verdict.last_line(), err=True)
     ctx.exit(verdict.exit_code)
+
+
+def _is_paused(out: IO[str], seconds: float) -> bool:
+    descriptor = descriptor_of(out)
+    return descriptor is not None and not has_room(descriptor, seconds)

@@ -12,11 +12,11 @@ __all__ = ["RunVerdict"]
 
 @dataclass(frozen=True, slots=True)
 class RunVerdict:
-    """What is to be said. *format* is how the output was read; *pipe_closed* that nobody read ours any more."""
+    """What is to be said. *pipe_closed*: nobody read our output any more; *hurried*: nobody can wait for a reader."""
 
     result: CommandResult
-    format: str
     pipe_closed: bool = False
+    hurried: bool = False
 
     @property
     def exit_code(self) -> int:
@@ -26,7 +26,7 @@ class RunVerdict:
             return Exit.PIPE
         if result.outcome == "timeout":
             return Exit.TIMEOUT
-        if result.ok and (result.stopped or self.format != "lines"):
+        if result.ok:
             return Exit.COMPLETE
         own = 128 + result.signal if result.signal else result.exit_code or 0
         return own or (Exit.FAILED if result.outcome in ("failed", "incomplete") else Exit.COMPLETE)

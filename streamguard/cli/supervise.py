@@ -4,14 +4,15 @@ import contextlib
 import errno
 import json
 import os
+import select
 import signal
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from types import FrameType
+from collections.abc import Callable, Sequence
 from typing import IO, Any
 
 import click
 
+from ..core import monotonic
 from ..dispatch.command import CommandStream, run_command
 from ..dispatch.command_plan import CommandPlan
 from ..dispatch.command_watch import RawOutput
@@ -20,13 +21,18 @@ from ..dispatch.result import Stall
 from ..dispatch.spawn import CommandStartError
 from ..errors import UsageError
 from .exits import Exit
+from .outlets import descriptor_of, has_room
 from .output import printable
 from .run_verdict import RunVerdict
+from .signals import heard
 
-__all__ = ["supervise"]
+__all__ = ["PATIENCE", "supervise"]
 
 _ON_STALL_SECONDS = 9.0
 _ON_STALL_GRACE = 0.5
+_LOOK_SECONDS = 0.2
+PATIENCE = 1.0
+"""Seconds that a reader may take nothing (a paused pager, say) before it is dropped, if nobody can wait."""
 
 RawStream = CommandStream[RawOutput]
 
@@ -35,17 +41,20 @@ def supervise(command: Sequence[str], *, quiet: bool, on_stall: str | None, **op
     """Run *command* until it has ended, or was stopped; return how."""
     if not quiet and (option := buffered_output(command)):
         _warn(f"{option} has the command print nothing before its end, and so look silent")
-    try:
-        stream = RawStream(_plan(command, on_stall, options))
-    except UsageError as exc:
-        raise click.UsageError(str(exc)) from None
-    except CommandStartError as exc:
-        raise _cannot_start(exc) from None
-    passage = _Passage(stream)
-    with stream, _forwarded(stream):
-        for output in stream:
-            passage.write(output)
-    return RunVerdict(stream.result, options["format"], passage.closed)
+    signals = _Signals()
+    with heard(signals.hear):
+        try:
+            stream = RawStream(_plan(command, on_stall, options))
+        except UsageError as exc:
+            raise click.UsageError(str(exc)) from None
+        except CommandStartError as exc:
+            raise _cannot_start(exc) from None
+        passage = _Passage(stream, signals)
+        with stream:
+            signals.attach(stream)
+            for output in stream:
+                passage.write(output)
+    return RunVerdict(stream.result, passage.closed, passage.hurried)
 
 
 def _plan(command: Sequence[str], on_stall: str | None, options: dict[str, Any]) -> CommandPlan:
@@ -64,11 +73,17 @@ def _plan(command: Sequence[str], on_stall: str | None, options: dict[str, Any])
 class _Passage:
     """Writes what the command wrote, each piece at once, to the same of our outputs."""
 
-    def __init__(self, stream: RawStream) -> None:
+    def __init__(self, stream: RawStream, signals: "_Signals") -> None:
         self._stream = stream
+        self._signals = signals
         self._outputs: dict[str, IO[bytes]] = {"stdout": sys.stdout.buffer, "stderr": sys.stderr.buffer}
         self.closed = False
         """Whether nobody reads our standard output any more: then the command is stopped."""
+
+    @property
+    def hurried(self) -> bool:
+        """Whether nobody can wait for a paused reader: the command was stopped, or a signal wants us to end."""
+        return self._stream.stopping or self._signals.came
 
     def write(self, output: RawOutput) -> None:
         """Write it. Raises OSError if it cannot be written for another reason than that nobody reads it."""
@@ -76,8 +91,8 @@ class _Passage:
         if out is None:
             return
         try:
-            out.write(output.data)
-            out.flush()
+            if not self._put(out, output.data):
+                del self._outputs[output.stream]
         except BrokenPipeError:
             del self._outputs[output.stream]
             if output.stream == "stdout":
@@ -86,36 +101,62 @@ class _Passage:
             else:
                 _forget_stderr()
 
+    def _put(self, out: IO[bytes], data: bytes) -> bool:
+        """Write all of *data*, however long that takes, and return True; unless nobody takes it, and nobody can wait."""
+        descriptor = descriptor_of(out)
+        if descriptor is None:
+            out.write(data)
+            out.flush()
+            return True
+        left, since = memoryview(data), monotonic()
+        while left:
+            if has_room(descriptor, _LOOK_SECONDS):
+                with contextlib.suppress(BlockingIOError):
+                    left = left[os.write(descriptor, left[: select.PIPE_BUF]) :]
+                since = monotonic()
+            elif self.hurried and monotonic() - since >= PATIENCE:
+                return False
+        return True
 
-@contextlib.contextmanager
-def _forwarded(stream: RawStream) -> Iterator[None]:
-    """Pass SIGINT on; end the command at SIGTERM, SIGHUP, and a second SIGINT, and without a grace at a third one."""
-    interrupts = 0
 
-    def interrupted(number: int, _frame: FrameType | None) -> None:
-        nonlocal interrupts
-        interrupts += 1
-        if interrupts == 1:
-            stream.signal(number)
+class _Signals:
+    """Passes SIGINT on; ends the command at the other signals, and at a second SIGINT, and without a grace at a third one.
+
+    What comes before there is a command waits for it.
+    """
+
+    def __init__(self) -> None:
+        self.came = False
+        """Whether there was one."""
+        self._stream: RawStream | None = None
+        self._early: list[int] = []
+        self._interrupts = 0
+
+    def attach(self, stream: RawStream) -> None:
+        """Tell *stream* what came, and what comes."""
+        self._stream = stream
+        while self._early:
+            self.hear(self._early.pop(0))
+
+    def hear(self, number: int) -> None:
+        """Do what the signal *number* asks for. It runs in a signal handler."""
+        self.came = True
+        if self._stream is None:
+            self._early.append(number)
+        elif number == signal.SIGINT:
+            self._interrupt(self._stream)
         else:
-            stream.stop("SIGINT", opening=number)
-        if interrupts > 2:
+            opening = None if number == signal.SIGTERM else number  # SIGTERM is how it is stopped anyway
+            self._stream.stop(signal.Signals(number).name, opening=opening)
+
+    def _interrupt(self, stream: RawStream) -> None:
+        self._interrupts += 1
+        if self._interrupts == 1:
+            stream.signal(signal.SIGINT)
+        else:
+            stream.stop("SIGINT", opening=signal.SIGINT)
+        if self._interrupts > 2:
             stream.kill()
-
-    def ended(number: int, _frame: FrameType | None) -> None:
-        opening = None if number == signal.SIGTERM else number  # SIGTERM is how it is stopped anyway
-        stream.stop(signal.Signals(number).name, opening=opening)
-
-    wanted = {signal.SIGINT: interrupted, signal.SIGTERM: ended, signal.SIGHUP: ended}
-    before = {number: signal.getsignal(number) for number in wanted}
-    try:
-        for number, handler in wanted.items():
-            if before[number] is not signal.SIG_IGN:
-                signal.signal(number, handler)
-        yield
-    finally:
-        for number, old in before.items():
-            signal.signal(number, old)
 
 
 def _forget_stderr() -> None:

@@ -10,7 +10,7 @@ import click
 
 from ..core import parse_duration
 
-__all__ = ["read_body", "read_duration", "read_headers", "read_token"]
+__all__ = ["read_body", "read_duration", "read_headers", "read_pause", "read_token"]
 
 _HEADER = re.compile(r"([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ \t]*([^\r\n\0]*)")
 
@@ -25,6 +25,14 @@ def read_duration(_ctx: click.Context, _param: click.Parameter, value: str | Non
         return parse_duration(value) or math.inf
     except ValueError as exc:
         raise click.BadParameter(f"{exc}, or off.") from None
+
+
+def read_pause(_ctx: click.Context, _param: click.Parameter, value: str | None) -> float | None:
+    """Return seconds, of which 0 is none at all; None if the option is not given."""
+    try:
+        return None if value is None else parse_duration(value)
+    except ValueError as exc:
+        raise click.BadParameter(f"{exc}.") from None
 
 
 def read_headers(_ctx: click.Context, _param: click.Parameter, values: Iterable[str]) -> dict[str, str | None]:

@@ -39,10 +39,10 @@ class CallableMember:
         """Yield what the function says, as events."""
         said = self._run(prompt, context)
         done = False
-        pieces = [said] if isinstance(said, str) else said
+        pieces = _pieces(said)
         try:
             for piece in pieces:
-                event = piece if isinstance(piece, Event) else Event(kind=Kind.TEXT, text=piece, delta=True)
+                event = _event(piece)
                 done = done or event.kind is Kind.DONE
                 yield event
         finally:
@@ -51,3 +51,19 @@ class CallableMember:
                 close()
         if not done and not context.token.cancelled:
             yield Event.done()
+
+
+def _pieces(said: object) -> Iterable[object]:
+    if isinstance(said, str | Event):
+        return [said]
+    if isinstance(said, Iterable) and not isinstance(said, bytes | bytearray):
+        return said
+    raise TypeError(f"a CallableMember's function returns text, or yields text and Events; not {type(said).__name__}")
+
+
+def _event(piece: object) -> Event:
+    if isinstance(piece, Event):
+        return piece
+    if isinstance(piece, str):
+        return Event(kind=Kind.TEXT, text=piece, delta=True)
+    raise TypeError(f"a CallableMember's function yields text and Events, not {type(piece).__name__}")

@@ -15,8 +15,9 @@ from .command_plan import CommandOptions, CommandPlan
 from .command_watch import CommandWatch, RawOutput
 from .events import Event
 from .evidence import Evidence
-from .process import Process
+from .process import Process, Stopping, Unstarted
 from .result import CommandResult
+from .spawn import Spec, check_argv
 
 __all__ = ["CommandStream", "iter_command", "run_command"]
 
@@ -48,6 +49,8 @@ def run_command(argv: Sequence[str], **options: Unpack[CommandOptions]) -> Comma
     Raises UsageError for what cannot be right, `CommandStartError` if the program cannot be started. A limit, a cancel and
     a failure are outcomes, and raise nothing. What interrupts the caller (Ctrl-C) stops the program first.
 
+    A program that was to be stopped before its start (a cancelled token, a spent `deadline()`) is not started.
+
     Limits
         A daemon that has left both its group and its parents is not stopped; it cannot hold us either. A program that
         prints nothing before its end looks silent: use its streaming mode, *pty*, or *total* alone. POSIX only.
@@ -76,11 +79,11 @@ class CommandStream(Generic[T], Iterator[T]):
     def __init__(self, plan: CommandPlan) -> None:
         spec, grace = plan.spec(), plan.grace_seconds()
         self.program = os.path.basename(spec.argv[0]) if spec.argv else ""
-        self._watch = CommandWatch(self.program, plan.heard(), CommandClock(plan.limits(), monotonic()), plan.on_stall)
+        limits = plan.limits()
+        self._watch = CommandWatch(self.program, plan.heard(), CommandClock(limits, monotonic()), plan.on_stall)
         self._token = plan.token()
         try:
-            self._process: Process[T] = Process(spec, self._watch, token=self._token, grace=grace, name=self.program)
-            self._watch.attach(self._process.pid)
+            self._process: Process[T] = self._made(spec, grace, spent=limits.deadline == 0)
             self._process.start()
         except BaseException:
             self._token.detach()
@@ -88,12 +91,24 @@ class CommandStream(Generic[T], Iterator[T]):
         self._over = False
         self._dropped: weakref.finalize[..., Any] = weakref.finalize(self, self._token.cancel, "dropped")
 
+    def _made(self, spec: Spec, grace: float, *, spent: bool) -> Process[T]:
+        check_argv(spec.argv)
+        if self._token.cancelled:
+            return Unstarted(self._watch, self._token.reason, token=self._token)
+        if spent and isinstance(due := self._watch.due(monotonic()), Stopping):
+            return Unstarted(self._watch, due.reason, token=self._token)
+        process: Process[T] = Process(spec, self._watch, token=self._token, grace=grace, name=self.program)
+        self._watch.attach(process.pid)
+        return process
+
     def __iter__(self) -> Self:
         return self
 
     def __next__(self) -> T:
         if self._over:
             raise StopIteration
+        if not self._process.ours:
+            raise UsageError("this command belongs to the parent process: start one in the forked child")
         try:
             item = self._process.get(None)
         except BaseException:
@@ -126,6 +141,11 @@ class CommandStream(Generic[T], Iterator[T]):
         """Whether the program has ended, so that there is a result."""
         return self._watch.result is not None
 
+    @property
+    def stopping(self) -> bool:
+        """Whether it is being stopped, or was: by a limit, a cancel, or for lingering behind its result."""
+        return self._token.cancelled
+
     def read(self) -> CommandResult:
         """Take, and drop, the rest of the events; return the result."""
         for _ in self:
@@ -134,7 +154,7 @@ class CommandStream(Generic[T], Iterator[T]):
 
     @property
     def pid(self) -> int:
-        """The program's process id, which is its group's too."""
+        """The program's process id, which is its group's too; 0 if it was not started, as it was to be stopped already."""
         return self._process.pid
 
     def look(self) -> Evidence:
@@ -157,8 +177,15 @@ class CommandStream(Generic[T], Iterator[T]):
         self._process.kill()
 
     def close(self, reason: object = "closed") -> None:
-        """Stop the program if it still runs, and return when nothing of it is left. Idempotent."""
+        """Stop the program if it still runs, and return when nothing of it is left. Idempotent.
+
+        In a forked child it does nothing: the program is the parent's.
+        """
         if self._over:
+            return
+        if not self._process.ours:
+            self._over = True
+            self._dropped.detach()
             return
         self._token.cancel(reason)
         try:

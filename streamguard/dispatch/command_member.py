@@ -15,6 +15,12 @@ from .members import TurnContext
 
 __all__ = ["PRESETS", "CommandMember", "Preset"]
 
+_TO_LEAVE = 5.0
+"""Seconds, besides the grace, in which what has been stopped is drained, looked for, and reaped."""
+
+_CODES = {"first": STARTUP_TIMEOUT, "deadline": "deadline_exceeded"}
+"""What a turn is told in place of `timeout`, which would be that of its own timer."""
+
 _PLACE = re.compile(r"\{(prompt|session)\}")
 
 
@@ -90,6 +96,10 @@ class CommandMember:
             frames=True,
         )
         self._plan.check()
+        self.stop_grace = self._plan.grace_seconds() + _TO_LEAVE
+        """Seconds that the program may take to leave once it is told to stop."""
+        self.done_grace = self._plan.linger_seconds() + self.stop_grace
+        """Seconds that it may take to end once it has said `done`."""
 
     @classmethod
     def preset(
@@ -115,7 +125,8 @@ class CommandMember:
     def run(self, prompt: str, context: TurnContext) -> Iterator[Event]:
         """Run the program, and yield what it says. Raises `CommandStartError` if it cannot be started."""
         with CommandStream[Event](self._plan_for(prompt, context)) as stream:
-            context.probe(EvidenceProbe(stream.pid, stream.look))
+            if stream.pid:
+                context.probe(EvidenceProbe(stream.pid, stream.look))
             try:
                 for event in stream:
                     try:
@@ -138,8 +149,8 @@ class CommandMember:
 def _told(event: Event, stream: CommandStream[Event], context: TurnContext) -> Iterator[Event]:
     """Yield the event as the turn is to see it: a turn that was stopped gets no `done` from here."""
     if stream.ended and event.kind in (Kind.ERROR, Kind.DONE) and event.error_code in ("timeout", "cancelled"):
-        if stream.result.limit == "first":
-            yield replace(event, error_code=STARTUP_TIMEOUT)
+        if stream.result.limit in _CODES:
+            yield replace(event, error_code=_CODES[stream.result.limit])
             return
         if context.token.cancelled:
             return

@@ -1,6 +1,7 @@
 """What a command was asked to be: the options, checked, and what follows from them."""
 
 import os
+import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -17,6 +18,9 @@ from .result import Stall
 from .spawn import Spec, check_argv
 
 __all__ = ["CommandOptions", "CommandPlan"]
+
+_LONGEST = threading.TIMEOUT_MAX / 4
+"""Seconds: sums of a few of these are still what `threading` can wait for."""
 
 Seconds = float | timedelta | None
 Patterns = Pattern | Iterable[Pattern] | None
@@ -95,7 +99,7 @@ class CommandPlan:
             total=total,
             deadline=None if ambient is None else ambient.remaining(),
             tool_timeout=_phase("tool_timeout", self.tool_timeout),
-            linger=_pause("linger", self.linger),
+            linger=self.linger_seconds(),
             frames=self.frames,
         )
 
@@ -120,7 +124,7 @@ class CommandPlan:
             argv=tuple(map(os.fsdecode, self.argv)),
             env=self.env,
             cwd=self.cwd,
-            input=self.input.encode() if isinstance(self.input, str) else self.input,
+            input=_encoded(self.input),
             inherit_stdin=self.inherit_stdin,
             pty=self.pty,
         )
@@ -128,6 +132,10 @@ class CommandPlan:
     def grace_seconds(self) -> float:
         """Return the seconds between SIGTERM and SIGKILL."""
         return _pause("grace", self.grace)
+
+    def linger_seconds(self) -> float:
+        """Return the seconds that the program may take to end once it has said its result."""
+        return _pause("linger", self.linger)
 
     def token(self) -> CancelToken:
         """Return a token of the run's own, below the one that was given, or the current one."""
@@ -144,4 +152,13 @@ def _pause(name: str, value: Seconds) -> float:
     seconds = seconds_of(name, value)
     if seconds is None or seconds < 0:
         raise UsageError(f"{name}= is a number of seconds, 0 or more; not {value!r}")
-    return seconds
+    return min(seconds, _LONGEST)
+
+
+def _encoded(text: str | bytes | None) -> bytes | None:
+    if text is not None and not isinstance(text, str | bytes | bytearray | memoryview):
+        raise TypeError(f"input= takes text or bytes, not {type(text).__name__}")
+    try:
+        return text.encode() if isinstance(text, str) else text
+    except UnicodeEncodeError:
+        raise UsageError("input= has half of a surrogate pair in it, which UTF-8 cannot say; encode it yourself") from None

@@ -122,6 +122,8 @@ class CommandWatch:
 
     def look(self) -> Evidence:
         """Return what is to be seen of the process now."""
+        if not self._pid:
+            return Evidence(stdout="", stderr="")
         tools = self._clock.tools
         stdout, stderr = (self._tails[stream].text(4096) for stream in ("stdout", "stderr"))
         return take_evidence(self._pid, stdout=stdout, stderr=stderr, tools=tools)
@@ -189,11 +191,12 @@ class CommandWatch:
     def _verdict(self) -> tuple[str, str | None, str]:
         settled, program = self._settled, self._program
         if isinstance(settled, LimitFired):
-            return "timeout", "timeout", timeout_sentence(program, settled)
+            sentence = timeout_sentence(program, settled)
+            return "timeout", "timeout", sentence if self._pid else f"{program} was not started: its deadline() is spent"
         if isinstance(settled, _Cancelled):
-            return "cancelled", "cancelled", f"{program} was cancelled"
-        if settled is None:  # pragma: no cover - a process that not even SIGKILL ends
-            return "failed", "unknown_exit", f"{program} ended in a way that cannot be known"
+            return "cancelled", "cancelled", f"{program} was cancelled{'' if self._pid else ' before it was started'}"
+        if settled is None:
+            return "failed", "unknown_exit", f"{program}: its exit code is not known; is SIGCHLD ignored in this process?"
         if settled.error_code is None:
             return "completed", None, f"{program} completed"
         outcome = "incomplete" if settled.error_code == "incomplete" else "failed"

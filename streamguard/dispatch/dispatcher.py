@@ -48,6 +48,8 @@ class DispatchStream:
         return self
 
     def __next__(self) -> MemberEvent:
+        if not self._execution.ours:
+            raise UsageError("this dispatch belongs to the parent process: make a Dispatcher in the forked child")
         item = self._channel.get()
         if isinstance(item, MemberEvent):
             return item
@@ -85,7 +87,7 @@ class DispatchStream:
         return self._execution.cancel_all(reason)
 
     def close(self) -> None:
-        """Stop what still runs, and wait for it. Idempotent."""
+        """Stop what still runs, and wait for it. Idempotent. In a forked child it does nothing: it is the parent's."""
         self._execution.cancel_all(READER_LEFT)
         self._execution.wait(_CLOSE_SECONDS)
 
@@ -209,7 +211,10 @@ class Dispatcher:
         return sum(execution.cancel_all(reason) for execution in self._running(conversation))
 
     def close(self) -> None:
-        """Stop what runs, wait for it up to 15 s, and close the records, unless they were given as a store. Idempotent."""
+        """Stop what runs, wait for it up to 15 s, and close the records, unless they were given as a store. Idempotent.
+
+        In a forked child, what the parent runs and has opened is left alone.
+        """
         with self._lock:
             self._closed = True
         self.cancel_all(reason=DISPATCHER_CLOSED)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-__all__ = ["OUTPUT_KINDS", "RAW_LIMIT", "STARTUP_TIMEOUT", "Event", "Kind", "bounded"]
+__all__ = ["OUTPUT_KINDS", "RAW_LIMIT", "STARTUP_TIMEOUT", "Event", "Kind", "bounded", "checked", "storable"]
 
 RAW_LIMIT = 4096
 """Characters of the original line that an event keeps."""
@@ -87,3 +87,29 @@ class Event:
 def bounded(line: str, limit: int = RAW_LIMIT) -> str:
     """Return *line* cut to *limit* characters, the last of them an ellipsis if it was cut."""
     return line if len(line) <= limit else f"{line[: limit - 1]}…"
+
+
+_TEXT, _NAME = (str, "text"), (str | None, "text or None")
+_FIELDS: dict[str, tuple[Any, str]] = {
+    "kind": (Kind, "a Kind"),
+    **dict.fromkeys(("text", "raw"), _TEXT),
+    **dict.fromkeys(("tool", "tool_id", "session_id", "error_code"), _NAME),
+    "data": (dict, "a dict"),
+}
+
+
+def checked(event: object) -> Event:
+    """Return *event*, which a member of the user's may have made. Raises TypeError for what is none, naming the field."""
+    if not isinstance(event, Event):
+        raise TypeError(f"a member yields Events, not {type(event).__name__}")
+    for name, (kind, what) in _FIELDS.items():
+        if not isinstance(value := getattr(event, name), kind):
+            raise TypeError(f"an Event's {name}= takes {what}, not {type(value).__name__}")
+    return event
+
+
+def storable(text: str) -> str:
+    """Return *text* as databases and UTF-8 take it: halves of surrogate pairs put together; lone ones, and NUL, U+FFFD."""
+    if text.isascii() and "\0" not in text:
+        return text
+    return text.replace("\0", "\ufffd").encode("utf-16", "surrogatepass").decode("utf-16", "replace")

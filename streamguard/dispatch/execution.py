@@ -3,6 +3,7 @@
 import contextvars
 import functools
 import logging
+import os
 import threading
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -86,8 +87,14 @@ class Execution:
         self._tally = Tally()
         self._began = monotonic()
         self._thread: threading.Thread | None = None
+        self._owner = os.getpid()
         # Only this, which takes no lock, may run where the token is cancelled: in a signal handler, say, or a finalizer.
         self._forget = bool if cancel is None else cancel.on_cancel(lambda: self.batch.cancel(USER_CANCEL))
+
+    @property
+    def ours(self) -> bool:
+        """Whether this is still the process that runs it, and not a fork: there nothing of it is touched, or waited for."""
+        return self._owner == os.getpid()
 
     def start(self) -> None:
         """Start, and return at once."""
@@ -102,7 +109,7 @@ class Execution:
 
     def wait(self, seconds: float | None = None) -> bool:
         """Wait at most *seconds* for the end; return whether it has come."""
-        if self._thread is None:
+        if self._thread is None or not self.ours:
             return True
         if not happens(self.ended, seconds):
             return False
@@ -120,16 +127,20 @@ class Execution:
         """
         if not self.knows(member):
             raise UsageError(f"no member {member!r} takes part in this dispatch: {', '.join(sorted(self._names))} do")
+        if not self.ours:
+            return False
         if self._stop_active(member, reason):
             return True
         with self._lock:
             if member in self._pending:
-                return self._stopped_early.setdefault(member, reason) is reason
+                first = member not in self._stopped_early
+                self._stopped_early.setdefault(member, reason)
+                return first
         return self._stop_active(member, reason)  # it may have begun between the two looks
 
     def cancel_all(self, reason: str = CANCEL_ALL) -> bool:
         """Stop every turn, and let none begin any more; return False if that was asked before, or all is over."""
-        if self.ended.is_set() or not self.batch.cancel(reason):
+        if not self.ours or self.ended.is_set() or not self.batch.cancel(reason):
             return False
         self._services.slots.stop_execution(self.id, reason)
         return True

@@ -6,7 +6,6 @@ import queue
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import TYPE_CHECKING, Final, Literal, TypeVar
 
 from ..core import Deadline
@@ -59,7 +58,6 @@ class Ledger:
 
     def __init__(self, store: "RecordStore") -> None:
         self.store = store
-        self._failures: tuple[type[Exception], ...] = (*store.failures, StreamguardError)
         self._lost = False
         self._running = 0
         self._lock = threading.Lock()
@@ -76,7 +74,6 @@ class Ledger:
 
     def commit_response(self, response: ResponseRecord, losses: Losses) -> bool | Lost:
         """Record an answer; False: it was refused, as something else had ended it."""
-        response = replace(response, text=_storable(response.text))
         return self._try(f"response {response.member}", losses, lambda: self.store.commit_response(response))
 
     def commit_turn(self, turn: TurnRecord, losses: Losses) -> None:
@@ -108,7 +105,7 @@ class Ledger:
         """Return what *call* finds in the records, or writes to them. Raises RecordsError if that fails."""
         try:
             return self._bounded(call)
-        except self._failures as exc:
+        except Exception as exc:
             raise RecordsError(f"the records cannot be used ({name}): {type(exc).__name__}") from exc
 
     def reconcile(self) -> list[str]:
@@ -130,7 +127,7 @@ class Ledger:
         if self._keeping is not None:
             # A connection that it gives back to a closed store would stay open.
             self._keeping.join(_KEEPER_SECONDS)
-        if not self.store.in_memory and self.store.opened:
+        if not self.store.in_memory and self.store.opened and self.store.ours:
             self._try("lease", Losses(), self.store.give_up_lease)
         self.store.close()
 
@@ -156,7 +153,7 @@ class Ledger:
     def _try(self, name: str, losses: Losses, call: Callable[[], T]) -> T | Lost:
         try:
             result = self._bounded(call)
-        except self._failures as exc:
+        except Exception as exc:  # whatever it is, it costs a record, and never the turn
             self._lost = True
             losses.add(name)
             _log.warning("a record is lost", extra={"record": name.partition(" ")[0], "error_type": type(exc).__name__})
@@ -183,8 +180,3 @@ def _keep(ledger: Ledger, bell: "queue.SimpleQueue[None]", seconds: float) -> No
             return bell.get(timeout=seconds)
         except queue.Empty:
             ledger.renew()
-
-
-def _storable(text: str) -> str:
-    """Return *text* without what a database refuses: NUL, and halves of surrogate pairs."""
-    return text.replace("\0", "\ufffd").encode("utf-8", "replace").decode("utf-8")

@@ -39,6 +39,10 @@ class LineSplitter:
         if self._size > self._longest:
             yield self._take()
 
+    def returned(self) -> bytes:
+        """Return, and forget, the line that is whole but for the `\n` which might follow its `\r`; else nothing."""
+        return self._take() if b"\r" in self._ends and self._pending and self._pending[-1].endswith(b"\r") else b""
+
     def rest(self) -> bytes:
         """Return, and forget, the line that is not finished."""
         return self._take()

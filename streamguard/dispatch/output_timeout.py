@@ -199,6 +199,11 @@ class OutputTimeout:
             self._clock.observe(self._clock.since + shift)
             self._paused_at = None
 
+    def excuse(self, now: float, seconds: float) -> None:
+        """Take *seconds* off the silence at *now*: nobody could listen meanwhile."""
+        if self._paused_at is None:
+            self._clock.observe(max(self._clock.since, min(now, self._clock.since + seconds)))
+
     def needs_sample(self, now: float) -> bool:
         """Whether expiry is so near that the member's CPU is to be measured now, and passed to `due()` (T11)."""
         return self._armed and self._paused_at is None and self._clock.silence(now) >= self._limit - self._lead

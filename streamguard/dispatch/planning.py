@@ -1,7 +1,7 @@
 """A dispatch's arguments, checked, as a plan. Pure."""
 
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 
 from ..errors import UsageError
 from .execution import Follow, Limits, Mode, Plan
@@ -9,16 +9,16 @@ from .members import Member
 from .outcome import ExecutionStatus
 from .rows import ExecutionRecord
 
-__all__ = ["Prompt", "names_of", "plan_of"]
+__all__ = ["Prompt", "by_name", "plan_of"]
 
 Prompt = str | Callable[[str], str]
 
 
 def plan_of(
-    conversation: str, members: Sequence[Member], prompt: Prompt, mode: Mode, limits: Limits, follow: Follow | None
+    conversation: str, members: Iterable[Member], prompt: Prompt, mode: Mode, limits: Limits, follow: Follow | None
 ) -> Plan:
     """Return the plan of a dispatch. Raises TypeError or UsageError for arguments that cannot be right."""
-    names = names_of(members)
+    named = by_name(members)
     if not isinstance(conversation, str) or not conversation:
         raise UsageError("conversation= takes a name, which is not empty")
     if not isinstance(prompt, str) and not callable(prompt):
@@ -31,22 +31,24 @@ def plan_of(
         id=uuid.uuid4().hex,
         conversation=conversation,
         mode=mode,
-        members=names,
+        members=[*named],
         prompt=prompt if isinstance(prompt, str) else "",
         options={},
         status=ExecutionStatus.RUNNING,
     )
-    return Plan(record=record, members=tuple(members), prompt=prompt, limits=limits, follow=follow)
+    return Plan(record=record, members=tuple(named.values()), prompt=prompt, limits=limits, follow=follow)
 
 
-def names_of(members: Sequence[Member]) -> list[str]:
-    """Return the members' names. Raises TypeError for what is no member, UsageError for none at all, or one twice."""
-    if isinstance(members, str) or not all(isinstance(member, Member) for member in members):
+def by_name(members: Iterable[Member]) -> dict[str, Member]:
+    """Return the members by name. Raises TypeError for what is no member, UsageError for none at all, or one twice."""
+    found = tuple(members) if isinstance(members, Iterable) else None
+    if found is None or not all(isinstance(member, Member) for member in found):
         raise TypeError("members= takes a list of members, such as CommandMember, StreamMember, CallableMember")
-    names = [member.name for member in members]
-    if not names:
+    if not found:
         raise UsageError("members= is empty: a dispatch needs at least one")
-    twice = sorted({name for name in names if names.count(name) > 1})
-    if twice:
-        raise UsageError(f"member {twice[0]!r} is given twice: a member runs once at a time in a conversation")
-    return names
+    named: dict[str, Member] = {}
+    for member in found:
+        if member.name in named:
+            raise UsageError(f"member {member.name!r} is given twice: a member runs once at a time in a conversation")
+        named[member.name] = member
+    return named

@@ -21,7 +21,7 @@ from .pipes import Bell, Pipes
 from .spawn import Child, Spec, start_child
 from .sweep import sweeper
 
-__all__ = ["CAPACITY", "Exit", "Process", "Stopping", "Watch"]
+__all__ = ["CAPACITY", "Exit", "Process", "Stopping", "Unstarted", "Watch"]
 
 T = TypeVar("T")
 
@@ -29,6 +29,8 @@ CAPACITY = 8 * 1024 * 1024
 """Bytes that may wait for a slow reader of the items; beyond that the program is held back, and its clocks are paused."""
 
 _LOOK_SECONDS = 0.02
+_LATE_SECONDS = 0.25
+"""So much behind the time, we were stopped ourselves (^Z, a paused container), and perhaps the program with us."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +102,7 @@ class Process(Generic[T]):
         self._backlog = _Backlog()
         self._signals: queue.SimpleQueue[int] = queue.SimpleQueue()
         self._opening: int | None = None
-        self._due = 0.0
+        self._due = monotonic()
         self._owner = os.getpid()
         self.pid = self._child.pid
         self.longest_end = self._ending.longest
@@ -181,6 +183,8 @@ class Process(Generic[T]):
     def _advance(self, now: float, pipes: Pipes) -> bool:
         """Do what is due at *now*; return whether all is over."""
         ending = self._ending
+        if now >= self._due and not ending.stopped and not ending.exited:
+            self._listen(now, pipes)
         while not self._signals.empty():
             self._child.signal(self._signals.get())
         if not ending.exited and self._child.exited():
@@ -189,6 +193,13 @@ class Process(Generic[T]):
         if not ending.stopped and not ending.exited:
             self._ask(now)
         return ending.advance(now, self._child, pipes.drained)
+
+    def _listen(self, now: float, pipes: Pipes) -> None:
+        """Hear what had come by *now*, before a limit is measured: the wait may have ended late, and empty."""
+        pipes.wait(0)
+        if now - self._due > _LATE_SECONDS and not self._backlog.paused:
+            self._watch.held_back(self._due, True)
+            self._watch.held_back(now, False)
 
     def _ask(self, now: float) -> None:
         due = None if self.token.cancelled else self._watch.due(now)
@@ -233,6 +244,40 @@ class Process(Generic[T]):
         self._forget()
         self._bell.close()
         return code
+
+
+class Unstarted(Process[T]):
+    """What stands for a process that was to be stopped before it was started, for *reason*: only its end is there."""
+
+    def __init__(self, watch: Watch, reason: object, *, token: CancelToken) -> None:
+        self.token = token
+        self.pid = 0
+        self.longest_end = 0.0
+        self._owner = os.getpid()
+        now = monotonic()
+        watch.stopped(now, reason)
+        self._items = iter([*watch.ended(now, Exit(None, stopped=False, killed=False))])
+
+    def start(self) -> None:
+        """There is nothing to supervise."""
+
+    def get(self, seconds: float | None) -> T | End[Exit]:
+        """Return the next of the last items, then the `End`."""
+        return next(self._items, End())
+
+    def signal(self, number: int) -> None:
+        """Nobody is there to hear it."""
+
+    def stop(self, reason: object, opening: int | None = None) -> bool:
+        """It is stopped already, if only by its deadline."""
+        return self.token.cancel(reason)
+
+    def kill(self) -> None:
+        """Nobody is there."""
+
+    def join(self, seconds: float) -> bool:
+        """It has ended."""
+        return True
 
 
 @dataclass(slots=True)

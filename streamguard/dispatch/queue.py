@@ -18,7 +18,7 @@ from .dispatcher import Dispatcher
 from .execution import Execution, Limits, Mode
 from .members import Member
 from .outcome import USER_CANCEL, ExecutionStatus, Verdict
-from .planning import names_of
+from .planning import by_name
 from .settings import limits_of
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ class DispatchQueue:
         from .entries import Entries
 
         self.dispatcher = dispatcher
-        self._members = dict(zip(names_of(members), members, strict=True))
+        self._members = by_name(members)
         self._entries = Entries(dispatcher.records)
         self._ledger = dispatcher.ledger
         if at_once < 1 or not poll > 0:

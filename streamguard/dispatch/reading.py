@@ -8,14 +8,14 @@ from ..core.cancel import current_token
 from ..core.pump import Feed
 from .cell import TurnCell
 from .custody import Custody, Entrance, Ticket
-from .events import Event, Kind
+from .events import Event, Kind, checked, storable
 from .members import Member, TurnContext
 from .outcome import may_restart
 from .route import size_of
 from .spawn import CommandStartError
 from .timer import Timer
 
-__all__ = ["NOT_STARTED", "Reading", "TurnState"]
+__all__ = ["NOT_STARTED", "Reading", "TurnState", "said_by"]
 
 NOT_STARTED = "not_started"
 """The error code of a member whose program cannot be started: missing, or not executable."""
@@ -72,7 +72,7 @@ class Reading:
             self._run(feed)
         except BaseException as exc:
             code = NOT_STARTED if isinstance(exc, CommandStartError) else None
-            self._state.cell.fail(code, f"{type(exc).__name__}: {exc}")
+            self._state.cell.fail(code, said_by(exc))
             raise
         finally:
             # Only now nothing uses the session any more, however long ago the turn was given up.
@@ -85,11 +85,17 @@ class Reading:
         if state.gate.cancelled:
             return
         state.phase = "starting"
-        text = self._prompt if isinstance(self._prompt, str) else self._prompt(self._member.name)
+        text = self._asked()
         if self._attempt(text, feed):
             state.session_id = None
             state.phase = "starting"
             self._attempt(text, feed)
+
+    def _asked(self) -> str:
+        text = self._prompt if isinstance(self._prompt, str) else self._prompt(self._member.name)
+        if not isinstance(text, str):
+            raise TypeError(f"prompt= is a function that returns text, not {type(text).__name__}")
+        return storable(text)
 
     def _enter(self, session: str | None) -> str | None:
         if session is None:
@@ -137,7 +143,7 @@ class _Attempt:
 
     def listen(self, events: Iterator[Event]) -> None:
         """Take events until `done`, the end, or a stop."""
-        for event in events:
+        for event in map(checked, events):
             if self._state.gate.cancelled:
                 if self._state.to_leave:
                     return
@@ -197,3 +203,11 @@ class _Attempt:
             self._state.cell.finish()
         else:
             self._state.cell.fail(event.error_code, event.text)
+
+
+def said_by(exc: BaseException) -> str:
+    """Return the type and the words of *exc*, as far as it has any."""
+    try:
+        return f"{type(exc).__name__}: {exc}"
+    except Exception:  # the words of others are made by their code
+        return type(exc).__name__

@@ -3,13 +3,13 @@
 What is here raises whatever the database raises; `ledger` is what a dispatch uses, and it goes on without.
 """
 
+import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 from sqlalchemy import Column, Connection, Engine, Table, delete, func, insert, select, update
-from sqlalchemy.exc import SQLAlchemyError
 
 from ..core.clock import wall
 from ..store.engine import READING, make_engine, put
@@ -47,17 +47,20 @@ class RecordStore:
         An SQLite file must be on a local disk: its locks, and its write-ahead log, do not work over a network.
     """
 
-    failures: tuple[type[Exception], ...] = (SQLAlchemyError, OSError)
-    """What the methods raise when the database cannot be used."""
-
     def __init__(self, records: str | None = None, *, lease: float = 30.0, timeout: float = 5.0) -> None:
         self.engine: Engine = make_engine(records, timeout=timeout)
         self.in_memory = records is None
         self.lease = lease
         self.timeout = timeout
         self.owner = Owner()
+        self._process = os.getpid()
         self._ready = False
         self._opening = threading.Lock()
+
+    @property
+    def ours(self) -> bool:
+        """Whether this is the process that the connections, and the owner's lease, belong to: not so in a forked child."""
+        return self._process == os.getpid()
 
     @property
     def opened(self) -> bool:
@@ -81,7 +84,7 @@ class RecordStore:
     def close(self) -> None:
         """Close the connections. The store can be used again, unless it is in memory: then its records are gone."""
         self._ready = not self.in_memory and self._ready
-        self.engine.dispose()
+        self.engine.dispose(close=self.ours)
 
     def begin_execution(self, record: ExecutionRecord) -> None:
         """Record a dispatch that runs."""

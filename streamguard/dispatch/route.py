@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from ..core import CancelToken
 from ..core.pump import Feed
+from ..core.waits import take
 from .events import Event
 
 if TYPE_CHECKING:
@@ -57,7 +58,7 @@ class Channel:
 
     def get(self) -> "MemberEvent | DispatchOutcome | BaseException":
         """Return the next event; at the end, always the outcome (or what went wrong with the dispatch itself)."""
-        item = self._items.get()
+        item = take(self._items, None)
         if not isinstance(item, _Item):
             self._items.put(item)
             return item

@@ -10,12 +10,14 @@ import os
 import signal
 import subprocess
 import termios
+import time
 import tty
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import psutil
 
+from ..core.clock import monotonic
 from ..errors import StreamguardError, UsageError
 from .strays import Strays
 
@@ -23,6 +25,7 @@ __all__ = ["Child", "CommandStartError", "Spec", "check_argv", "signal_group", "
 
 _TERMINAL_SIZE = (50, 200)
 _REAP_SECONDS = 1.0
+_LOOK_SECONDS = 0.005
 
 
 class CommandStartError(StreamguardError):
@@ -59,6 +62,7 @@ class Child:
         self._popen = popen
         self._terminal = stdout if terminal else None
         self._reaped = False
+        self._code: int | None = None
         self._strays = Strays(popen.pid, popen.pid)
         self.pid = popen.pid
         self.group = popen.pid
@@ -71,10 +75,15 @@ class Child:
 
     def exited(self) -> bool:
         """Whether the program itself has ended. It stays un-reaped."""
+        if self._reaped:
+            return True
         try:
-            return self._reaped or os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT | os.WNOHANG) is not None
+            status = os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT | os.WNOHANG)
         except ChildProcessError:  # someone else has reaped it: SIGCHLD is ignored, or gevent's Popen is in use
             return True
+        if status is not None:
+            self._code = status.si_status if status.si_code == os.CLD_EXITED else -status.si_status
+        return status is not None
 
     def signal(self, number: int) -> bool:
         """Signal the group; return whether anyone could get it. Never raises; does nothing once the program is reaped."""
@@ -104,13 +113,19 @@ class Child:
                 self._popen.stdin.close()
 
     def reap(self) -> int | None:
-        """Take the exit code (negative: a signal), and give up the pid. None if it still runs in spite of everything."""
-        try:
-            code = self._popen.wait(timeout=_REAP_SECONDS)
-        except subprocess.TimeoutExpired:  # pragma: no cover - a process that not even SIGKILL ends
-            return None
+        """Take the exit code (negative: a signal), and give up the pid.
+
+        None if it still runs in spite of everything, or if the code is not known, as someone else has taken it.
+        """
+        until = monotonic() + _REAP_SECONDS
+        while not self.exited():
+            if monotonic() >= until:  # pragma: no cover - a process that not even SIGKILL ends
+                return None
+            time.sleep(_LOOK_SECONDS)
+        code = self._popen.wait()
         self._reaped = True
-        return code
+        # Where the code was taken by someone else, subprocess makes up a 0. gevent's Popen takes it itself, and knows.
+        return self._code if type(self._popen).__module__ == "subprocess" else code
 
     def close(self) -> None:
         """Close our ends of the pipes."""
@@ -126,7 +141,7 @@ class Child:
 def start_child(spec: Spec) -> Child:
     """Start what *spec* says.
 
-    Raises UsageError for an empty or impossible argv, `CommandStartError` if the program cannot be started.
+    Raises UsageError for an impossible argv, environment or folder, `CommandStartError` if the program cannot be started.
     """
     check_argv(spec.argv)
     master, slave = _terminal() if spec.pty else (None, None)
@@ -141,10 +156,14 @@ def start_child(spec: Spec) -> Child:
             bufsize=0,
             start_new_session=True,
         )
-    except OSError as exc:
+    except BaseException as exc:
         if master is not None:
             os.close(master)
-        raise _start_error(spec, exc) from exc
+        if isinstance(exc, OSError):
+            raise _start_error(spec, exc) from exc
+        if isinstance(exc, ValueError | TypeError):
+            raise UsageError(f"no program can be started with this argv=, env= or cwd=: {exc}") from exc
+        raise
     finally:
         if slave is not None:
             os.close(slave)
@@ -198,7 +217,9 @@ def _start_error(spec: Spec, exc: OSError) -> CommandStartError:
     reason = exc.strerror or type(exc).__name__
     if spec.cwd is not None and exc.filename == spec.cwd:
         reason = f"its folder cwd= cannot be entered: {reason}"
+    elif exc.errno == errno.ENOENT and "/" not in program:
+        reason = "there is no such program on the PATH"
     elif exc.errno == errno.ENOENT:
-        found = os.path.exists(program)
+        found = os.path.exists(os.path.join(os.fsdecode(spec.cwd or ""), program))
         reason = "the interpreter in its first line does not exist" if found else "there is no such program"
     return CommandStartError(f"cannot start {program!r}: {reason}", program=program, errno=exc.errno)

@@ -1,12 +1,27 @@
 """The tables of the records. The rows' words are in `outcome`."""
 
+from typing import Any
+
 from sqlalchemy import JSON, Boolean, Column, Connection, Float, Index, Integer, MetaData, String, Table, Text
+from sqlalchemy.types import TypeDecorator
 
 from ..store.engine import create_all
+from .events import storable
 
 __all__ = ["conversations", "create_tables", "executions", "owners", "responses", "sessions", "turns"]
 
 _metadata = MetaData()
+
+
+class _Words(TypeDecorator[str]):
+    """Text of others, as a database takes it: what is written, and what is looked for."""
+
+    impl = Text
+    cache_ok = True
+
+    def process_bind_param(self, value: str | None, dialect: Any) -> str | None:
+        return None if value is None else storable(value)
+
 
 owners = Table(
     "streamguard_owners",
@@ -23,13 +38,13 @@ executions = Table(
     _metadata,
     Column("position", Integer, primary_key=True, autoincrement=True),
     Column("id", String(64), nullable=False, unique=True),
-    Column("conversation", Text, nullable=False),
+    Column("conversation", _Words, nullable=False),
     Column("mode", String(16), nullable=False),
     Column("members", JSON, nullable=False),
-    Column("prompt", Text, nullable=False),
+    Column("prompt", _Words, nullable=False),
     Column("options", JSON, nullable=False),
     Column("status", String(16), nullable=False),
-    Column("reason", Text),
+    Column("reason", _Words),
     Column("outcomes", JSON),
     Column("owner", String(64)),
     Column("after", String(64)),
@@ -46,10 +61,10 @@ turns = Table(
     _metadata,
     Column("id", String(64), primary_key=True),
     Column("execution_id", String(64), nullable=False, index=True),
-    Column("conversation", Text, nullable=False),
-    Column("member", Text, nullable=False),
+    Column("conversation", _Words, nullable=False),
+    Column("member", _Words, nullable=False),
     Column("status", String(16), nullable=False),
-    Column("terminal_reason", Text),
+    Column("terminal_reason", _Words),
     Column("owner", String(64), index=True),
     Column("started_at", Float, nullable=False),
     Column("ended_at", Float),
@@ -60,11 +75,11 @@ responses = Table(
     _metadata,
     Column("turn_id", String(64), primary_key=True),
     Column("execution_id", String(64), nullable=False, index=True),
-    Column("conversation", Text, nullable=False),
-    Column("member", Text, nullable=False),
+    Column("conversation", _Words, nullable=False),
+    Column("member", _Words, nullable=False),
     Column("status", String(16), nullable=False),
-    Column("reason", Text),
-    Column("text", Text, nullable=False, default=""),
+    Column("reason", _Words),
+    Column("text", _Words, nullable=False, default=""),
     Column("metadata", JSON),
     Column("owner", String(64), index=True),
     Column("created_at", Float, nullable=False),
@@ -74,15 +89,15 @@ responses = Table(
 sessions = Table(
     "streamguard_sessions",
     _metadata,
-    Column("conversation", Text, primary_key=True),
-    Column("member", Text, primary_key=True),
-    Column("session_id", Text, nullable=False),
+    Column("conversation", _Words, primary_key=True),
+    Column("member", _Words, primary_key=True),
+    Column("session_id", _Words, nullable=False),
 )
 
 conversations = Table(
     "streamguard_conversations",
     _metadata,
-    Column("conversation", Text, primary_key=True),
+    Column("conversation", _Words, primary_key=True),
     Column("paused", Boolean, nullable=False),
 )
 

@@ -13,6 +13,9 @@ from .output_timeout import Activity, Diagnosis, Fire, OutputTimeout
 
 __all__ = ["Supervisor", "Timer"]
 
+_LATE_SECONDS = 0.25
+"""So much behind the time, this process was stopped (^Z, a paused container): nothing of what came was heard."""
+
 
 class Timer:
     """The one output timer of a turn.
@@ -64,6 +67,11 @@ class Timer:
         """The member can go on."""
         with self._lock:
             self._timer.resume(monotonic())
+
+    def excuse(self, seconds: float) -> None:
+        """The last *seconds* do not count, and there is a moment more to hear what came meanwhile."""
+        with self._lock:
+            self._timer.excuse(monotonic(), seconds + _LATE_SECONDS)
 
     def close(self) -> None:
         """Never fire again: once this has returned, nothing fires, not even what was about to (R8, T4)."""
@@ -134,10 +142,15 @@ class Supervisor:
             self._thread.join(grace)
 
     def _run(self) -> None:
+        due = math.inf
         while True:
             with self._lock:
                 timers = list(self._timers)
+            if (late := monotonic() - due) > _LATE_SECONDS:
+                for timer in timers:
+                    timer.excuse(late)
             wait = min((timer.check() for timer in timers), default=math.inf)
+            due = monotonic() + wait
             try:
                 if not self._bell.get(timeout=longest_wait(None if wait == math.inf else wait)):
                     return

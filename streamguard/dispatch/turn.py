@@ -23,7 +23,7 @@ from .ledger import Ledger, Losses
 from .members import Member
 from .outcome import TIMEOUT, TurnEnd
 from .output_timeout import Diagnosis
-from .reading import Reading, TurnState
+from .reading import Reading, TurnState, said_by
 from .route import Channel, size_of
 from .rows import TurnRecord
 from .slots import Hold, SlotTable
@@ -32,8 +32,10 @@ from .timer import Supervisor, Timer
 
 __all__ = ["STOP_GRACE", "Services", "Turn", "TurnPlan"]
 
+_FAULT = "dispatch_error"
 STOP_GRACE = 5.0
-"""Seconds that a stopped member may take to leave, unless it has a `stop_grace` of its own."""
+"""Seconds that a stopped member may take to leave, unless it has a `stop_grace` of its own. One that has said `done` has a
+`done_grace`; default: the same."""
 
 _CAPACITY = 1 << 18
 _LAST_WORDS = 0.5
@@ -99,6 +101,7 @@ class Turn:
         self._pump: Pump[None] | None = None
         self._done: Event | None = None
         self._error_told = False
+        self._over_told = False
         self._hold: Hold
         self._forget_batch: Callable[[], object] = bool
         self._silence = 0.0
@@ -110,11 +113,19 @@ class Turn:
         try:
             self._pull()
         except Exception as exc:
-            self.state.cell.fail("dispatch_error", f"{type(exc).__name__}: {exc}")
+            self.state.cell.fail(_FAULT, said_by(exc))
             _log.error("a turn failed inside the dispatch", extra={"error_type": type(exc).__name__})
         finally:
             self._end_pull()
-        return self._conclude()
+        try:
+            outcome = self._conclude()
+        except Exception as exc:  # it costs this turn, but neither its `done`, nor the slot, nor the siblings
+            _log.error("a turn failed inside the dispatch", extra={"error_type": type(exc).__name__})
+            outcome = self._fail(exc)
+        finally:
+            self._services.slots.release(self._hold)
+        self._tell(outcome)
+        return outcome
 
     def _leave(self) -> None:
         """The whole execution is stopped. It takes no lock: this may run in a signal handler, or a finalizer."""
@@ -211,9 +222,12 @@ class Turn:
             evidence = evidence_of(self.state.timer.probe)
             gone = self._let_go(end.stop)
             outcome = replace(self._settle(self._stopped(end, evidence)), abandoned=not gone)
-        self._services.slots.release(self._hold)
-        self._tell(outcome)
         return outcome
+
+    def _fail(self, exc: Exception) -> TurnOutcome:
+        self._cancel_member(_FAULT, STOP_GRACE)
+        fault = TurnEnd(failed=True, error=_FAULT, message=said_by(exc))
+        return self._settle(Conclusion(turn=self._record, end=fault, text=self._answer.text))
 
     def _stopped(self, end: TurnEnd, evidence: Mapping[str, Any] | None) -> Conclusion:
         remote = getattr(self.plan.member, "remote", False) and self._pump is not None
@@ -231,7 +245,8 @@ class Turn:
         if self._services.ledger.commit_response(conclusion.response_record(), self._losses) is False:
             conclusion = replace(conclusion, commit_refused=True)
         self._services.ledger.commit_turn(conclusion.turn_record(), self._losses)
-        if self._inlet is not None:
+        if self._inlet is not None and not self._over_told:
+            self._over_told = True
             for event in last_events(conclusion, done=self._done, error_told=self._error_told):
                 self._inlet.put_last(event)
         return conclusion.outcome(
@@ -246,7 +261,7 @@ class Turn:
         if pump is None:
             return True
         self.state.gate.cancel(reason)
-        if reason == "ended" and pump.join(grace):
+        if reason == "ended" and pump.join(getattr(self.plan.member, "done_grace", grace)):
             return True
         self._cancel_member(reason, grace)
         if pump.join(grace):

@@ -5,6 +5,7 @@ import json
 import os
 import pty
 import signal
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import IO, Any
@@ -41,6 +42,7 @@ prompt = "a prompt"
 name = "a"
 command = ["sh", "-c", '''%s''']
 """
+CLAUDE = ONE + 'format = "claude"\n'
 
 Write = Callable[[str], str]
 
@@ -185,6 +187,17 @@ MEMBER = '[[members]]\nname = "a"\ncommand = ["true"]\n'
         ('prompt = "p"\n[[members]]\nname = "a"\ncommand = []', "member 'a':"),
         ('prompt = "p"\n[[members]]\nname = "a"\ncommand = "true"', "member 'a':"),
         ('prompt = "p"\n[[members]]\nprogram = "nothing"', "member 'nothing': there is no preset"),
+        ('prompt = "p"\n[[members]]\nname = "a"\ncommand = ["sleep", 1]', "member 'a': command takes a list of texts"),
+        ('prompt = "p"\n' + MEMBER + "cwd = 5", "member 'a': cwd takes text"),
+        ('prompt = "p"\n' + MEMBER + 'env = "x"', "member 'a': env takes a table of texts"),
+        ('prompt = "p"\n' + MEMBER + "env = { A = 1 }", "member 'a': env takes a table of texts"),
+        ('prompt = "p"\n' + MEMBER + 'resume = "x"', "member 'a': resume takes a list of texts"),
+        ('prompt = "p"\n' + MEMBER + 'pty = "no"', "member 'a': pty takes true or false"),
+        ('prompt = "p"\n' + MEMBER + "ignore = 5", "member 'a': ignore takes text, or a list of texts"),
+        ('prompt = "p"\n[[members]]\nprogram = "claude"\narguments = "-v"', "'claude': arguments takes a list of texts"),
+        ('prompt = "p"\n[[members]]\nname = "a"\nurl = 5\nmodel = "m"', "member 'a': url takes text"),
+        ('prompt = "p"\n[[members]]\nname = "a"\nurl = "u"\nmodel = 5', "member 'a': model takes text"),
+        ('prompt = "p"\n[[members]]\nname = "a"\nurl = "u"\nmodel = "m"\nheaders = "x"', "headers takes a table of texts"),
         ('prompt = "p"\n' + MEMBER + 'format = "yaml"', "member 'a':"),
         (
             'prompt = "p"\n[[members]]\nname = "a"\nurl = "u"\nmodel = "m"\nauth_env = "NOT_SET"',
@@ -208,19 +221,32 @@ def test_a_file_that_is_not_there(tmp_path: Path) -> None:
     assert "No such file" in result.stderr
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_signals_stop_the_members(write: Write, tmp_path: Path, number: int, code: int) -> None:
-    """Ctrl-C and SIGTERM end the members' programs, then the command; the report is written."""
+@pytest.mark.parametrize(
+    ("numbers", "code"),
+    [
+        ([signal.SIGINT], 130),
+        ([signal.SIGTERM], 143),
+        ([signal.SIGHUP], 129),
+        ([signal.SIGQUIT], 131),
+        ([signal.SIGTERM, signal.SIGTERM], 143),
+        ([signal.SIGINT, signal.SIGTERM, signal.SIGINT], 130),
+    ],
+)
+def test_signals_stop_the_members(write: Write, tmp_path: Path, numbers: list[int], code: int) -> None:
+    """The first signal ends the members' programs, then the command, and further ones nothing; the report is written."""
     report = tmp_path / "report.json"
     pids = tmp_path / "pids"
-    file = write(ONE % f"echo $$ >{pids}; echo begun; exec sleep 300")
+    file = write(ONE % f"echo $$ >{pids}; echo begun; trap 'sleep 0.4; exit' TERM; while :; do sleep 0.1; done")
     with process("dispatch", file, "--report", str(report)) as running:
         wait_until(lambda: pids.exists() and pids.read_text().strip(), 20)
         wait_until(lambda: psutil.Process(running.pid).children(), 20)
-        running.send_signal(number)
+        for number in numbers:
+            running.send_signal(number)
+            time.sleep(0.1)
         _, err = running.communicate(timeout=30)
     assert running.returncode == code
     assert b"cancelled: user_cancel" in err
+    assert b"Traceback" not in err
     assert json.loads(report.read_text())["turns"][0]["reason"] == "user_cancel"
     assert not alive(int(pids.read_text()))
 
@@ -255,3 +281,51 @@ def test_what_a_member_says_does_not_steer_the_terminal(write: Write) -> None:
     assert result.exit_code == 0
     assert "\x1b" not in result.stdout
     assert "red [bold]x[/nonsense]" in result.stdout
+
+
+def test_an_empty_prompt_is_refused(write: Write) -> None:
+    """`--prompt ""` (an unset variable, say) does not fall back on the file's prompt."""
+    result = invoke("dispatch", write(ONE % "cat"), "--prompt", "")
+    assert result.exit_code == 2
+    assert "--prompt takes text that is not empty" in result.stderr
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "ascii"])
+@pytest.mark.parametrize("words", [r"\ud83d", r"\ud83d\ude00", "[/red]", "[red]"])
+def test_whatever_a_member_says_can_be_shown(write: Write, words: str, encoding: str) -> None:
+    """Halves of surrogate pairs, markup in error codes, an output that knows ASCII only: no traceback, and the table."""
+    line = f'{{"type":"result","subtype":"error_{words}","result":"R"}}'
+    with process("dispatch", write(CLAUDE % f"printf '%s' '{line}'"), env={"PYTHONIOENCODING": encoding}) as running:
+        out, err = running.communicate(timeout=30)
+    assert running.returncode == 1
+    assert b"error_" in out
+    assert b"Traceback" not in err
+
+
+def test_a_reader_that_has_left_costs_no_report(write: Write, tmp_path: Path) -> None:
+    """`| true` ends it as other commands (141), and the report is there."""
+    report = tmp_path / "report.json"
+    read, end = os.pipe()
+    os.close(read)
+    with process("dispatch", write(ONE % "echo hi"), "--report", str(report), stdout=end) as running:
+        os.close(end)
+        assert running.wait(30) == 141
+    assert json.loads(report.read_text())["turns"][0]["text"] == "hi\n"
+
+
+def test_a_report_that_cannot_be_written_is_told(write: Write) -> None:
+    """A full disk costs the report, and says so."""
+    result = invoke("dispatch", write(ONE % "true"), "--report", "/dev/full")
+    assert result.exit_code == 1
+    assert "cannot write the report: No space left" in result.stderr
+
+
+def test_a_file_whose_name_is_no_text(tmp_path: Path) -> None:
+    """A name that is no UTF-8 is the conversation's name as well, and costs nothing."""
+    path = os.fsencode(tmp_path) + b"/caf\xe9.toml"
+    with open(path, "w", encoding="utf-8") as file:
+        file.write(ONE % "echo hi")
+    with process("dispatch", os.fsdecode(path)) as running:
+        _, err = running.communicate(timeout=30)
+    assert running.returncode == 0
+    assert err.startswith(b"streamguard: succeeded; 1 turns, ")

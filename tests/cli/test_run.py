@@ -4,6 +4,7 @@ import json
 import os
 import signal
 import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -297,3 +298,72 @@ def test_a_reader_that_is_slow_does_not_make_it_silent() -> None:
         assert alive(running.pid)
         out, _ = running.communicate(timeout=SECONDS)
     assert (running.returncode, len(out)) == (0, 300 * 65536)
+
+
+@pytest.mark.parametrize(("name", "code"), [("TERM", 143), ("HUP", 129), ("QUIT", 131)])
+def test_a_signal_at_the_very_start_leaves_nothing(tmp_path: Path, name: str, code: int) -> None:
+    """The handlers are there before the command is: one that signals us in its first instant is ended."""
+    pids = tmp_path / "pid"
+    script = f"echo $$ >{pids}; kill -{name} $PPID; exec sleep 60"
+    with process("run", "--idle", "60", "-q", "--", "sh", "-c", script) as running:
+        running.communicate(timeout=SECONDS)
+    assert running.returncode == code
+    assert not alive(int(pids.read_text()))
+
+
+def test_a_final_line_decides_whatever_the_exit_code() -> None:
+    """With the line that ends the run it is complete, and its own exit code says nothing."""
+    assert run("--idle", "10", "--final", "^DONE$", "--", "sh", "-c", "echo DONE; exit 3")[0] == 0
+
+
+def test_no_grace_at_all() -> None:
+    """`--grace 0` kills at once; off, which would be never, is refused."""
+    assert run("--total", "0.2", "--grace", "0", "--", "sh", "-c", 'trap "" TERM; sleep 60')[0] == 124
+    assert run("--idle", "10", "--grace", "off", "--", "true")[0] == 125
+
+
+@pytest.mark.parametrize(
+    ("closing", "code", "err"),
+    [(">&-", 3, "failed"), ("2>&-", 3, ""), (">&- 2>&- <&-", 3, ""), (">/dev/full", 125, "cannot write the output")],
+)
+def test_outputs_that_are_closed_or_full(closing: str, code: int, err: str) -> None:
+    """An output that was closed at the start is nowhere; one that is full is our own failure, and that is 125."""
+    script = f'exec "$0" -m streamguard.cli run --idle 10 -- sh -c "echo hi; echo err >&2; exit 3" {closing}'
+    found = subprocess.run(
+        ["sh", "-c", script, sys.executable], capture_output=True, text=True, timeout=SECONDS, check=False
+    )
+    assert found.returncode == code
+    assert "Traceback" not in found.stderr
+    assert err in found.stderr
+
+
+def test_a_report_that_cannot_be_written_is_told() -> None:
+    """A full disk costs the report, and says so, with the code of our own failures."""
+    result = invoke("run", "--idle", "10", "--report", "/dev/full", "--", "true")
+    assert result.exit_code == 125
+    assert "cannot write the report: No space left" in result.stderr
+
+
+@pytest.mark.parametrize(("options", "number", "code"), [(["--total", "0.5"], None, 124), ([], signal.SIGTERM, 143)])
+def test_a_paused_reader_does_not_hold_the_end(options: list[str], number: int | None, code: int) -> None:
+    """Where nobody takes our output (a paused pager), a limit and a signal end us all the same."""
+    read, write = os.pipe()
+    with process("run", "--idle", "60", *options, "--", "yes", stdout=write, stderr=write) as running:
+        os.close(write)
+        group = child_of(running)
+        time.sleep(0.3)
+        if number is not None:
+            running.send_signal(number)
+        assert running.wait(10) == code
+    os.close(read)
+    assert group_is_gone(group)
+
+
+def test_sigchld_is_heard_even_if_it_was_handed_down_as_ignored() -> None:
+    """A supervisor that ignores SIGCHLD does not hide the exit code of the command."""
+    ignoring = (
+        "import os, signal, sys; signal.signal(signal.SIGCHLD, signal.SIG_IGN); os.execv(sys.executable, sys.argv[1:])"
+    )
+    command = [sys.executable, "-m", "streamguard.cli", "run", "--idle", "10", "--", "sh", "-c", "exit 3"]
+    argv = [sys.executable, "-c", ignoring, *command]
+    assert subprocess.run(argv, capture_output=True, timeout=SECONDS, check=False).returncode == 3

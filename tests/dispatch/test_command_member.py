@@ -5,8 +5,9 @@ from collections.abc import Callable
 
 import pytest
 
-from streamguard import CancelToken, UsageError
+from streamguard import CancelToken, UsageError, deadline
 from streamguard.core import monotonic
+from streamguard.dispatch import Dispatcher
 from streamguard.dispatch.command_member import PRESETS, CommandMember
 from streamguard.dispatch.events import STARTUP_TIMEOUT, Event, Kind
 from streamguard.dispatch.evidence import EvidenceProbe
@@ -159,3 +160,17 @@ def test_presets() -> None:
     assert member._resume == ["codex", "exec", "--json", "--model", "x", "resume", "{session}", "-"]
     with pytest.raises(UsageError, match="known are claude, codex"):
         CommandMember.preset("cobol")
+
+
+def test_a_member_is_waited_for_as_long_as_its_program_may_take() -> None:
+    """The grace, and behind `done` the linger too, are the program's: it is not left behind within them."""
+    member = CommandMember("a", ["x"], grace=60, linger=100)
+    assert member.stop_grace > 60
+    assert member.done_grace > 160
+
+
+def test_a_surrounding_deadline_is_not_the_output_timeout() -> None:
+    """It ends the turn as `deadline_exceeded`, as it does for an endpoint."""
+    with deadline(0.2), Dispatcher() as dispatcher:
+        turn = dispatcher.dispatch("c", [CommandMember("a", shell("echo hi; sleep 60"))], "p")["a"]
+    assert (turn.reason, turn.text, turn.timed_out) == ("deadline_exceeded", "hi\n", False)

@@ -12,7 +12,7 @@ import pytest
 
 from streamguard import CancelToken, UsageError
 from streamguard.core.limits import NOT_GIVEN
-from streamguard.dispatch import CallableMember, Dispatcher, Kind, TurnContext, TurnOutcome
+from streamguard.dispatch import CallableMember, CommandMember, Dispatcher, Event, Kind, TurnContext, TurnOutcome
 from streamguard.dispatch.settings import limits_of
 from streamguard.telemetry import DispatchFinished, TurnFinished, get_hooks, set_hooks
 
@@ -345,3 +345,39 @@ def test_a_dispatcher_that_is_dropped_leaves_nothing() -> None:
     """Without `close()`, the last reference to a dispatcher takes its connections with it."""
     with contextlib.suppress(KeyError):
         Dispatcher().dispatch("c", [says("a")], "p")["b"]
+
+
+def test_a_second_stop_before_the_beginning_comes_too_late(dispatcher: Dispatcher) -> None:
+    """Of two stops of a member that has not begun, the first one takes effect, whatever their reasons."""
+    with dispatcher.stream("c", [hangs("a", "x"), says("b", "x")], "p", mode="serial") as stream:
+        next(stream)
+        assert [stream.stop("b"), stream.stop("b"), stream.stop("b", "other")] == [True, False, False]
+        stream.stop("a")
+        assert stream.read()["b"].reason == "user_cancel"
+
+
+def test_members_may_come_from_any_iterable(dispatcher: Dispatcher) -> None:
+    """A generator is read once; a member that is not in a list is refused with a sentence."""
+    assert dispatcher.dispatch("c", (says(name, "x") for name in "ab"), "p").succeeded  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="takes a list of members"):
+        dispatcher.dispatch("c", says("a", "x"), "p")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("mode", ["parallel", "serial"])
+def test_what_utf8_cannot_say_loses_no_answer(records_url: str | None, mode: Any) -> None:
+    """Halves of surrogate pairs in names, prompts, sessions and error codes cost neither the turn nor its siblings."""
+    told = [Event(kind=Kind.SESSION, session_id="s\ud800"), Event.failure("m\ud800", "e\ud800"), Event.done("e\ud800")]
+    members = [Told("odd\udce9", told), CommandMember("cat", ["cat"]), says("well", "said")]
+    with Dispatcher(records_url) as dispatcher:
+        with dispatcher.stream("c\ud800", members, "p\ud800", mode=mode) as stream:
+            done = {event.member for event in stream if event.event.kind is Kind.DONE}
+        outcome = stream.outcome
+        responses = dispatcher.records.responses(outcome.execution_id)
+    assert done == {member.name for member in members}
+    assert [outcome[member.name].status for member in members] == ["failed", "completed", "completed"]
+    assert (outcome["cat"].text, outcome.lost_records) == ("p\ufffd", ())
+    assert {(response.member, response.reason) for response in responses} == {
+        ("odd\ufffd", "e\ufffd"),
+        ("cat", "completed"),
+        ("well", "completed"),
+    }

@@ -455,10 +455,17 @@ def test_ignored_lines_are_status() -> None:
 
 
 def test_an_ignored_line_whose_end_comes_in_two_pieces() -> None:
-    """The `\\n` of a `\\r\\n` never counts by itself."""
+    """The line is given at once, and the `\\n` of a `\\r\\n` never counts by itself."""
     reader = make_format("lines", ignore="^beat")
-    assert [*reader.feed(b"beat\r")] == []
-    assert brief([*reader.feed(b"\nbeat\r\n")]) == [("status", "beat\r\n")] * 2
+    assert brief([*reader.feed(b"beat\r")]) == [("status", "beat\r")]
+    assert brief([*reader.feed(b"\nbeat\r\n")]) == [("status", "\n"), ("status", "beat\r\n")]
+
+
+def test_a_final_line_that_a_return_ends_is_not_waited_for() -> None:
+    """A program that says DONE with a `\\r` and lingers is complete: nothing need follow."""
+    reader = make_format("lines", final="^DONE$")
+    assert brief([*reader.feed(b"50%\rDONE\r")]) == [("text", "50%\r"), ("text", "DONE\r"), ("done",)]
+    assert [*reader.feed(b"\n")] == []
 
 
 def test_the_final_line_ends_the_run() -> None:
@@ -500,3 +507,44 @@ def test_wrong_formats_are_refused(name: str, options: dict[str, Any], complaint
 def test_buffered_output_is_noticed(argv: list[str], found: str | None) -> None:
     """Options that have a program print only at its end are known (B141)."""
     assert buffered_output(argv) == found
+
+
+@pytest.mark.parametrize("odd", [["text"], {"text": "text"}, 5, None], ids=str)
+def test_an_odd_type_within_a_line_costs_nothing_but_itself(odd: object) -> None:
+    """What a reader does not expect is no fault of the run: the result line behind it is read."""
+    events = read("claude", assistant("m", words("first"), {"type": odd, "text": "x"}), SUCCESS)
+    assert answer(events).startswith("first")
+    assert events[-1] == Event.done(data=events[-1].data)
+
+
+def test_a_line_that_breaks_its_reader_is_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever a reader raises, the line becomes `unknown`, and the next one is read."""
+    reader = make_format("gemini")
+    monkeypatch.setattr(reader, "_readers", lambda: {"init": lambda message: [message["nothing"]]})
+    assert brief([*reader.feed(b'{"type": "init"}\n{"type": "init"}\n')]) == [("unknown", "init")] * 2
+
+
+def test_a_byte_order_mark_is_no_noise() -> None:
+    """UTF-8 with a mark at its beginning is read as without it."""
+    assert brief(read("claude", "\ufeff" + json.dumps(SUCCESS))) == [("text", "Hello"), ("done",)]
+
+
+@pytest.mark.parametrize(
+    ("name", "line"),
+    [
+        ("codex", {"type": "turn.failed", "error": "boom"}),
+        ("codex", {"type": "error", "error": "boom"}),
+        ("gemini", {"type": "result", "status": "error", "error": "boom"}),
+        ("gemini", {"type": "error", "error": "boom"}),
+        ("opencode", {"type": "error", "error": "boom"}),
+    ],
+)
+def test_an_error_that_is_plain_text_is_told(name: str, line: dict[str, Any]) -> None:
+    """An error may be an object with a message, or the message itself."""
+    assert "boom" in [event.text for event in read(name, line)]
+
+
+def test_content_that_is_plain_text_is_the_answer() -> None:
+    """Claude's content may be a text in place of a list of blocks."""
+    line = {"type": "assistant", "message": {"id": "m", "content": "plain"}}
+    assert answer(read("claude", line, {"type": "result", "subtype": "success"})) == "plain"

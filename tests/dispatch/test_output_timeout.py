@@ -261,3 +261,16 @@ def test_it_never_fires_early_and_never_later_than_twice(
     assert firings <= 1
     if firings:
         assert timer.due(now + 1000, Activity.IDLE) == Wait(math.inf)
+
+
+def test_time_in_which_nobody_could_listen_is_taken_off() -> None:
+    """The silence is shorter by it, never negative; while the clock is paused, nothing is counted anyway."""
+    timer = OutputTimeout(T, 0)
+    timer.excuse(9, 5)
+    assert timer.diagnosis(9, Activity.IDLE).silence == 4
+    timer.excuse(9, 100)
+    assert timer.diagnosis(9, Activity.IDLE).silence == 0
+    timer.pause(10)
+    timer.excuse(12, 2)
+    timer.resume(12)
+    assert timer.diagnosis(12, Activity.IDLE).silence == 1

@@ -6,12 +6,14 @@ import signal
 import subprocess
 import threading
 import time
+from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
 
-from streamguard import CancelToken, StreamguardError, UsageError
+from streamguard import CancelToken, StreamguardError, UsageError, deadline
 from streamguard.core import monotonic
 from streamguard.dispatch.command import CommandStream, iter_command, run_command
 from streamguard.dispatch.command_plan import CommandPlan
@@ -357,3 +359,48 @@ def test_200_hanging_trees_leave_nothing() -> None:
     for _ in range(200):
         result = run_command(shell("sleep 60 & (sleep 60 & wait) & echo hi; wait"), idle=0.02)
         assert result.limit == "idle"
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"env": {"A=B": "1"}}, {"env": {"A": "a\0b"}}, {"cwd": "a\0b"}, {"env": {"A": None}}, {"input": "\ud800"}],
+    ids=str,
+)
+def test_what_the_system_cannot_take_is_wrong_usage_and_leaks_nothing(options: dict[str, Any]) -> None:
+    """Impossible names, values and folders are refused, and no terminal stays open."""
+    with pytest.raises(UsageError):
+        run_command(["true"], pty=True, **options)
+
+
+def test_a_missing_program_is_looked_for_where_the_system_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file of that name in the current folder is not on the PATH; a path is read from cwd=."""
+    (tmp_path / "not-on-the-path").write_text("#!/bin/sh\n")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(CommandStartError, match="no such program on the PATH"):
+        run_command(["not-on-the-path"])
+    with pytest.raises(CommandStartError, match="there is no such program"):
+        run_command(["./not-on-the-path"], cwd="/")
+
+
+@pytest.mark.parametrize("grace", [1e10, timedelta.max])
+def test_an_endless_grace_is_one(grace: Any) -> None:
+    """What is longer than any wait is waited for as long as can be."""
+    assert run_command(["true"], grace=grace, linger=grace).ok
+    with iter_command(["sleep", "60"], grace=grace) as stream:
+        stream.close()
+    assert stream.result.outcome == "cancelled"
+
+
+def test_what_was_to_be_stopped_before_its_start_is_not_started(tmp_path: Path) -> None:
+    """A spent deadline, a cancelled token: the outcome is theirs, and the program has done nothing."""
+    mark = tmp_path / "mark"
+    with deadline(0):
+        late = run_command(["touch", str(mark)])
+    assert (late.outcome, late.limit, late.stopped, late.exit_code) == ("timeout", "deadline", False, None)
+    token = CancelToken()
+    token.cancel("early")
+    with iter_command(["touch", str(mark)], cancel=token) as stream:
+        assert [event.error_code for event in stream] == ["cancelled"]
+    assert (stream.result.outcome, stream.result.reason, stream.pid) == ("cancelled", "early", 0)
+    assert "not started" in late.message
+    assert not mark.exists()

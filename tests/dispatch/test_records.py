@@ -472,11 +472,11 @@ def test_the_loss_is_logged_by_type(file: Path, caplog: pytest.LogCaptureFixture
 
 
 def test_what_no_database_stores_is_made_storable(records_url: str | None, open_store: Store) -> None:
-    """NUL and halves of surrogate pairs in an answer become U+FFFD or a question mark, and the rest is recorded."""
+    """NUL and half of a surrogate pair become U+FFFD in an answer, a pair its character, and the rest is recorded."""
     ledger, losses = Ledger(open_store(records_url)), Losses()
-    assert ledger.commit_response(answer(text="a\0b\ud800c"), losses) is True
+    assert ledger.commit_response(answer(text="a\0b\ud800c\ud83d\ude00"), losses) is True
     assert losses.names == []
-    assert [record.text for record in ledger.store.responses("e")] == ["a\ufffdb?c"]
+    assert [record.text for record in ledger.store.responses("e")] == ["a\ufffdb\ufffdc😀"]
 
 
 def test_sqlite_writes_ahead(file: Path) -> None:

@@ -436,3 +436,54 @@ def test_the_answer_is_bounded(dispatcher: Dispatcher) -> None:
     """A member that never stops talking does not fill the memory: the answer ends at 4 Mi characters."""
     _, outcome = run(dispatcher, says("a", *["x" * 1_000_000] * 6), output_timeout=0)
     assert len(outcome["a"].text) == 4 * 1024 * 1024
+
+
+class _Wordless(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("no words")
+
+
+@pytest.mark.parametrize(
+    ("told", "complaint"),
+    [
+        ([b"bytes"], "a member yields Events, not bytes"),
+        ([Event.done(5)], "an Event's error_code= takes text or None, not int"),  # type: ignore[arg-type]
+        ([Event(kind="text", text="x")], "an Event's kind= takes a Kind, not str"),  # type: ignore[arg-type]
+        ([Event(kind=Kind.TEXT, text=None)], "an Event's text= takes text, not NoneType"),  # type: ignore[arg-type]
+        ([Event(kind=Kind.SESSION, session_id=5)], "an Event's session_id= takes text or None"),  # type: ignore[arg-type]
+        ([Event.done(data=None)], "an Event's data= takes a dict"),
+        ([_Wordless()], "_Wordless"),
+    ],
+)
+def test_what_a_member_cannot_mean_fails_its_turn_clearly(dispatcher: Dispatcher, told: list[Any], complaint: str) -> None:
+    """What is no Event, or has a field of another type, ends in one failed turn with a sentence; siblings go on."""
+    events, outcome = run(dispatcher, Told("a", told), says("b", "well"))
+    assert (outcome["a"].status, outcome["b"].status) == ("failed", "completed")
+    assert complaint in outcome["a"].message
+    assert kinds(of(events, "a")) == ["error", "done"]
+
+
+@pytest.mark.parametrize(
+    ("said", "complaint"),
+    [
+        (None, "returns text, or yields text and Events; not NoneType"),
+        (b"x", "not bytes"),
+        ([1], "yields text and Events, not int"),
+        ([None], "yields text and Events, not NoneType"),
+    ],
+)
+def test_what_a_function_cannot_say_fails_its_turn_clearly(dispatcher: Dispatcher, said: Any, complaint: str) -> None:
+    """A function that returns or yields something else is told what it takes."""
+    _, outcome = run(dispatcher, CallableMember("a", lambda prompt, context: said))
+    assert complaint in outcome["a"].message
+
+
+def test_a_fault_behind_the_end_costs_neither_the_slot_nor_the_siblings(dispatcher: Dispatcher) -> None:
+    """Whatever goes wrong while a turn is concluded, there is a `done`, an outcome, and a free slot for the next turn."""
+    broken = hangs("a", "x")
+    broken.stop_grace = "soon"  # type: ignore[assignment]
+    events, outcome = run(dispatcher, broken, says("b", "x", "y"), mode="serial")
+    assert (outcome["a"].reason, outcome["b"].status) == ("dispatch_error", "completed")
+    assert kinds(of(events, "a")) == ["text", "error", "done"]
+    _, outcome = run(dispatcher, says("a", "again"))
+    assert outcome["a"].status == "completed"

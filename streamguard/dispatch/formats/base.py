@@ -8,7 +8,7 @@ from typing import Any, Protocol
 from ..events import Event, Kind, bounded
 from ..lines import LineSplitter
 
-__all__ = ["Format", "JsonLines", "Patterns", "closing_error", "mapping", "words"]
+__all__ = ["Format", "JsonLines", "Patterns", "closing_error", "complaint", "mapping", "words"]
 
 LONGEST_LINE = 16 * 1024 * 1024
 """Bytes: a longer line cannot be an event, and is given as unknown."""
@@ -87,25 +87,28 @@ class JsonLines:
         raise NotImplementedError
 
     def _line(self, data: bytes) -> Iterator[Event]:
-        line = data.decode("utf-8", "replace").strip()
+        line = data.decode("utf-8", "replace").lstrip("\ufeff").strip()
         if not line or self._done:
             return
         for event in self._parse(line):
             self._done = self._done or event.kind is Kind.DONE
             yield event
 
-    def _parse(self, line: str) -> Iterable[Event]:
+    def _parse(self, line: str) -> Iterator[Event]:
         if self._ignore.match(line):
-            return [Event(kind=Kind.STATUS, text=bounded(line))]
+            yield Event(kind=Kind.STATUS, text=bounded(line))
+            return
         message = _object(line)
         if message is None:
             self._noise += 1
-            return [Event(kind=Kind.UNKNOWN, text=bounded(line))]
+            yield Event(kind=Kind.UNKNOWN, text=bounded(line))
+            return
         self._spoke = True
-        reader = self._readers().get(str(message.get("type")))
-        if reader is None:
-            return [Event(kind=Kind.UNKNOWN, text=str(message.get("type")), raw=bounded(line))]
-        return reader(message)
+        kind = str(message.get("type"))
+        try:
+            yield from self._readers()[kind](message)
+        except Exception:  # no reader, or one that does not expect what is in the line: that must not cost the run
+            yield Event(kind=Kind.UNKNOWN, text=kind, raw=bounded(line))
 
     def _ending(self, exit_code: int) -> Iterator[Event]:
         code = self.exit_codes.get(exit_code)
@@ -156,6 +159,11 @@ def closing_error(exit_code: int, code: str | None, complaint: str = "") -> Iter
 def mapping(value: object) -> dict[str, Any]:
     """Return *value* if it is a JSON object, else an empty one."""
     return value if isinstance(value, dict) else {}
+
+
+def complaint(error: object) -> str:
+    """Return what an error says: itself, if it is text, else its message."""
+    return error if isinstance(error, str) else words(mapping(error).get("message"))
 
 
 def words(value: object, *, levels: int = 8) -> str:

@@ -86,7 +86,7 @@ class Claude(JsonLines):
                 yield Event(kind=Kind.STATUS, text="assistant")
             else:
                 self._new_paragraph = self._new_paragraph or not sub_agent
-                yield self._words(words(block.get(block["type"])), kind=Kind.RICH if sub_agent else kind)
+                yield self._words(words(block.get(words(block.get("type")))), kind=Kind.RICH if sub_agent else kind)
 
     def _tool_call(self, block: dict[str, Any]) -> Event:
         name, key = words(block.get("name")), words(block.get("id"))
@@ -114,4 +114,6 @@ class Claude(JsonLines):
 
 def _blocks(message: dict[str, Any]) -> list[dict[str, Any]]:
     content = message.get("content")
+    if isinstance(content, str):
+        return [{"type": "text", "text": content}]
     return [mapping(block) for block in content] if isinstance(content, list) else []

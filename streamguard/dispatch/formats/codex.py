@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..events import Event, Kind
-from .base import JsonLines, Reader, mapping, words
+from .base import JsonLines, Reader, complaint, mapping, words
 
 __all__ = ["Codex"]
 
@@ -67,10 +67,10 @@ class Codex(JsonLines):
         return [Event.done(data={"usage": message.get("usage")})]
 
     def _turn_failed(self, message: dict[str, Any]) -> list[Event]:
-        return self._failed(words(mapping(message.get("error")).get("message")) or self._complaint)
+        return self._failed(complaint(message.get("error")) or self._complaint)
 
     def _error(self, message: dict[str, Any]) -> list[Event]:
-        text = words(message.get("message"))
+        text = complaint(message) or complaint(message.get("error"))
         if text.startswith("Reconnecting"):
             return [Event(kind=Kind.STATUS, text=text)]
         self._complaint = text

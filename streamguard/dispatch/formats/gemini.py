@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..events import Event, Kind
-from .base import JsonLines, Reader, mapping, words
+from .base import JsonLines, Reader, complaint, words
 
 __all__ = ["Gemini"]
 
@@ -51,9 +51,9 @@ class Gemini(JsonLines):
         return [Event(kind=Kind.TOOL_RESULT, text=words(message.get("output")), tool_id=words(message.get("tool_id")))]
 
     def _error(self, message: dict[str, Any]) -> list[Event]:
-        return [Event(kind=Kind.DIAGNOSTIC, text=words(message.get("message")))]
+        return [Event(kind=Kind.DIAGNOSTIC, text=complaint(message) or complaint(message.get("error")))]
 
     def _result(self, message: dict[str, Any]) -> list[Event]:
         if message.get("status") in (None, "success"):
             return [Event.done(data={"stats": message.get("stats")})]
-        return self._failed(words(mapping(message.get("error")).get("message")) or words(message.get("status")))
+        return self._failed(complaint(message.get("error")) or words(message.get("status")))

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from ..events import Event, Kind
-from .base import JsonLines, Patterns, Reader, mapping, words
+from .base import JsonLines, Patterns, Reader, complaint, mapping, words
 
 __all__ = ["OpenCode"]
 
@@ -50,6 +50,6 @@ class OpenCode(JsonLines):
 
     def _error(self, message: dict[str, Any]) -> list[Event]:
         error = mapping(message.get("error"))
-        text = words(mapping(error.get("data")).get("message")) or words(error.get("message")) or words(error.get("name"))
+        text = complaint(error.get("data")) or complaint(message.get("error")) or words(error.get("name"))
         self._complaint = text or "the program reported an error"
         return [Event(kind=Kind.DIAGNOSTIC, text=self._complaint)]

@@ -33,16 +33,26 @@ class PlainLines:
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._half = False
         self._done = False
+        self._cut: Kind | None = None
+        """What a line was, the `\\n` of whose line end may still come."""
 
     def feed(self, data: bytes) -> Iterator[Event]:
         """Yield the lines and pieces in *data*."""
         if not (self._split or self._whole):
             yield from self._line(data, whole=False)
             return
+        if self._cut is not None and data.startswith(b"\n") and not self._done:
+            yield Event(kind=self._cut, text="\n", delta=True)
+            data = data[1:]
+        self._cut = None
         for line in self._splitter.feed(data):
             yield from self._line(line, whole=True)
         if not self._whole:
             yield from self._line(self._splitter.rest(), whole=False)
+        elif line := self._splitter.returned():  # it is not waited for a `\n`: there may be none before the next line
+            for event in self._line(line, whole=True):
+                self._cut = event.kind
+                yield event
 
     def close(self, exit_code: int | None) -> Iterator[Event]:
         """Yield the half line at the end, and how it ended."""

@@ -1,0 +1,47 @@
+"""Where a command's words go: files that may be full, pipes that nobody reads, terminals that are paused."""
+
+import contextlib
+import io
+import json
+import os
+import select
+import sys
+from typing import IO, Any
+
+import click
+
+__all__ = ["descriptor_of", "has_room", "open_outputs", "write_record"]
+
+
+def open_outputs() -> None:
+    """Lead an output that was closed at the start nowhere; show a question mark for what an output cannot say."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115 - to the end of the process
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")
+
+
+def write_record(record: dict[str, Any], file: IO[str]) -> None:
+    """Write *record* to *file* as JSON, and be sure that it is there. Raises ClickException if it cannot be written."""
+    try:
+        json.dump(record, file, indent=2)
+        file.write("\n")
+        file.flush()
+    except OSError as exc:
+        with contextlib.suppress(OSError):
+            file.close()  # now, since it would fail in the same way later
+        raise click.ClickException(f"cannot write the report: {exc.strerror}") from None
+
+
+def descriptor_of(out: IO[Any]) -> int | None:
+    """Return the descriptor of *out*; None if it is no file of the system's."""
+    try:
+        return out.fileno()
+    except (AttributeError, OSError, ValueError):
+        return None
+
+
+def has_room(descriptor: int, seconds: float) -> bool:
+    """Wait at most *seconds* until something can be written there, a page at least; return whether it can."""
+    return bool(select.select([], [descriptor], [], seconds)[1])

@@ -1,0 +1,34 @@
+"""Signals that end a command's work: heard from before it begins, so that none of them leaves a program behind."""
+
+import contextlib
+import signal
+from collections.abc import Callable, Iterator
+from types import FrameType
+
+__all__ = ["ENDING", "heard"]
+
+ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
+"""Signals at which the programs that a command has started must be ended."""
+
+
+@contextlib.contextmanager
+def heard(handler: Callable[[int], object]) -> Iterator[None]:
+    """Have *handler* called at each of `ENDING`, unless this process was told to ignore it (`nohup`).
+
+    SIGCHLD is heard as well: where it is ignored, as some supervisors hand it down, no exit code can be known.
+    """
+
+    def call(number: int, _frame: FrameType | None) -> None:
+        handler(number)
+
+    before = {number: signal.getsignal(number) for number in (*ENDING, signal.SIGCHLD)}
+    try:
+        if before[signal.SIGCHLD] is signal.SIG_IGN:
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        for number in ENDING:
+            if before[number] is not signal.SIG_IGN:
+                signal.signal(number, call)
+        yield
+    finally:
+        for number, old in before.items():
+            signal.signal(number, old)
