@@ -1,7 +1,6 @@
 """`streamguard tail`: curl for guarded streams."""
 
 import contextlib
-import json
 from collections.abc import Callable
 from typing import Any
 
@@ -12,6 +11,7 @@ from ..core import Timeouts
 from ..errors import StreamguardError, UsageError
 from ..stream import HEARTBEAT, GuardedStream, guarded_stream
 from .ask import Ask
+from .outlets import write_record
 from .screen import Screen
 from .values import read_body, read_duration, read_headers, read_token
 from .verdict import Verdict
@@ -137,8 +137,7 @@ def _show(stream: GuardedStream[Any], screen: Screen) -> None:
 
 def _tell(verdict: Verdict, report: Any, *, quiet: bool) -> None:
     if report is not None:
-        json.dump(verdict.record(), report, indent=2)
-        report.write("\n")
+        write_record(verdict.record(), report)
     if isinstance(verdict.error, BrokenPipeError):
         raise verdict.error
     if quiet and not verdict.exit:

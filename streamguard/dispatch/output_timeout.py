@@ -13,7 +13,7 @@ from ..core.silence import SilenceClock
 from ..errors import UsageError
 from .events import OUTPUT_KINDS, Event, Kind
 
-__all__ = ["Activity", "Defer", "Diagnosis", "Fire", "OutputTimeout", "Wait"]
+__all__ = ["LATE_SECONDS", "MOST_EXCUSES", "Activity", "Defer", "Diagnosis", "Fire", "OutputTimeout", "Wait"]
 
 _SAMPLE_LEAD = 2.0
 _SHORTEST_LOOK = 0.05
@@ -116,6 +116,12 @@ class _Seen:
         self.uncounted[kind] = self.uncounted.get(kind, 0) + 1
 
 
+LATE_SECONDS = 0.25
+"""So much behind the time, this process was stopped itself (^Z, a paused container): nothing of what came was heard."""
+MOST_EXCUSES = 3
+"""How often in one silence it may be put down to ourselves that nothing was heard."""
+
+
 class OutputTimeout:
     """The one timer of a turn.
 
@@ -137,6 +143,7 @@ class OutputTimeout:
         "_deferrals",
         "_deferred_before",
         "_deferred_until",
+        "_excuses",
         "_paused_at",
         "_seen",
         "_start",
@@ -158,6 +165,7 @@ class OutputTimeout:
         self._deferred_before = 0.0
         self._deferral_since: float | None = None
         self._deferred_until: float | None = None
+        self._excuses = 0
         self._seen = _Seen()
         self._tools: dict[str, str] = {}
 
@@ -185,7 +193,7 @@ class OutputTimeout:
             self._clock.observe(now)
             self._deferred_before = self.deferred(now)
             self._deferral_since = self._deferred_until = None
-            self._deferrals = 0
+            self._deferrals = self._excuses = 0
 
     def pause(self, now: float) -> None:
         """Stop the clock at *now*: the member is held back by us, and its silence is not its own (T1). Idempotent."""
@@ -200,8 +208,12 @@ class OutputTimeout:
             self._paused_at = None
 
     def excuse(self, now: float, seconds: float) -> None:
-        """Take *seconds* off the silence at *now*: nobody could listen meanwhile."""
-        if self._paused_at is None:
+        """Take *seconds* off the silence at *now*: nobody could listen meanwhile.
+
+        Three times in one silence, and no more: a machine that is always late may not put off the limit for ever.
+        """
+        if self._paused_at is None and self._excuses < MOST_EXCUSES:
+            self._excuses += 1
             self._clock.observe(max(self._clock.since, min(now, self._clock.since + seconds)))
 
     def needs_sample(self, now: float) -> bool:

@@ -17,6 +17,7 @@ from ..core.cancel import CancelToken
 from ..core.clock import monotonic
 from ..core.pump import End, Feed, Pump
 from .ending import Ending
+from .output_timeout import LATE_SECONDS, MOST_EXCUSES
 from .pipes import Bell, Pipes
 from .spawn import Child, Spec, start_child
 from .sweep import sweeper
@@ -29,8 +30,6 @@ CAPACITY = 8 * 1024 * 1024
 """Bytes that may wait for a slow reader of the items; beyond that the program is held back, and its clocks are paused."""
 
 _LOOK_SECONDS = 0.02
-_LATE_SECONDS = 0.25
-"""So much behind the time, we were stopped ourselves (^Z, a paused container), and perhaps the program with us."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +102,7 @@ class Process(Generic[T]):
         self._signals: queue.SimpleQueue[int] = queue.SimpleQueue()
         self._opening: int | None = None
         self._due = monotonic()
+        self._excuses = 0
         self._owner = os.getpid()
         self.pid = self._child.pid
         self.longest_end = self._ending.longest
@@ -175,6 +175,7 @@ class Process(Generic[T]):
         return exit
 
     def _received(self, feed: Feed, stream: str, data: bytes) -> None:
+        self._excuses = 0
         for item, size in self._watch.received(monotonic(), stream, data):
             if not self._backlog.overflows:
                 self._backlog.given += size
@@ -197,7 +198,8 @@ class Process(Generic[T]):
     def _listen(self, now: float, pipes: Pipes) -> None:
         """Hear what had come by *now*, before a limit is measured: the wait may have ended late, and empty."""
         pipes.wait(0)
-        if now - self._due > _LATE_SECONDS and not self._backlog.paused:
+        if now - self._due > LATE_SECONDS and self._excuses < MOST_EXCUSES and not self._backlog.paused:
+            self._excuses += 1
             self._watch.held_back(self._due, True)
             self._watch.held_back(now, False)
 

@@ -9,12 +9,9 @@ from ..core import monotonic
 from ..core.clock import longest_wait
 from .events import Event
 from .liveness import ActivityProbe
-from .output_timeout import Activity, Diagnosis, Fire, OutputTimeout
+from .output_timeout import LATE_SECONDS, Activity, Diagnosis, Fire, OutputTimeout
 
 __all__ = ["Supervisor", "Timer"]
-
-_LATE_SECONDS = 0.25
-"""So much behind the time, this process was stopped (^Z, a paused container): nothing of what came was heard."""
 
 
 class Timer:
@@ -71,7 +68,7 @@ class Timer:
     def excuse(self, seconds: float) -> None:
         """The last *seconds* do not count, and there is a moment more to hear what came meanwhile."""
         with self._lock:
-            self._timer.excuse(monotonic(), seconds + _LATE_SECONDS)
+            self._timer.excuse(monotonic(), seconds + LATE_SECONDS)
 
     def close(self) -> None:
         """Never fire again: once this has returned, nothing fires, not even what was about to (R8, T4)."""
@@ -146,7 +143,7 @@ class Supervisor:
         while True:
             with self._lock:
                 timers = list(self._timers)
-            if (late := monotonic() - due) > _LATE_SECONDS:
+            if (late := monotonic() - due) > LATE_SECONDS:
                 for timer in timers:
                     timer.excuse(late)
             wait = min((timer.check() for timer in timers), default=math.inf)

@@ -37,13 +37,13 @@ def not_event_stream(
 ) -> NotEventStreamError:
     """Return the error for a body that begins so, and for its *response*, if it is known: its status says success."""
     kind = None if response is None else response.headers.get("Content-Type")
-    status = "" if response is None else f"status {response.status_code}, but "
+    what = "not an event stream" if response is None else f"status {response.status_code}, but not an event stream"
     body = beginning[:QUOTED_BYTES].decode("utf-8", "replace")
     hint = ""
     if "json" in (kind or "") or body.lstrip()[:1] in ("{", "["):
         missing = "" if asked_for_stream else " (it does not)"
         hint = f'; it looks like JSON: does the payload set "stream": true{missing}?'
-    message = f"{status}not an event stream: Content-Type {kind!r}{hint}; it begins {body!r}"
+    message = f"{what}: Content-Type {kind!r}{hint}; it begins {body!r}"
     return NotEventStreamError(message, content_type=kind, body=body)
 
 

@@ -1,6 +1,8 @@
 """`streamguard tail` against a real gateway, in this process."""
 
 import json
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -164,6 +166,25 @@ def test_the_report_is_json(streamguard_gateway: MakeGateway, tmp_path: Path) ->
     record = json.loads(file.read_text())
     assert (record["exit_code"], record["message"], record["limit"]) == (0, None, None)
     assert record["usage"]["completion_tokens"] == 2
+
+
+def test_a_report_that_cannot_be_written_is_told(streamguard_gateway: MakeGateway) -> None:
+    """A full disk costs the report, and says so; the stream itself has been shown."""
+    result = invoke("tail", streamguard_gateway("chat a\ndone").url, "--report", "/dev/full")
+    assert (result.exit_code, result.stdout) == (1, "a")
+    assert "cannot write the report: No space left" in result.stderr
+
+
+@pytest.mark.parametrize("closing", [">&-", "2>&-"])
+def test_an_output_that_was_closed_is_nowhere(streamguard_gateway: MakeGateway, closing: str) -> None:
+    """At the start of the command: what is said on the other one is said all the same."""
+    gateway = streamguard_gateway("chat hello\nfinish\ndone")
+    script = f'exec "$0" -m streamguard.cli tail "$1" {closing}'
+    found = subprocess.run(
+        ["sh", "-c", script, sys.executable, gateway.url], capture_output=True, text=True, timeout=30, check=False
+    )
+    assert (found.returncode, found.stdout) == (0, "" if closing == ">&-" else "hello")
+    assert "Traceback" not in found.stderr
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from hypothesis import given
 
 from streamguard import UsageError
 from streamguard.dispatch.events import OUTPUT_KINDS, Event, Kind
-from streamguard.dispatch.output_timeout import Activity, Defer, Fire, OutputTimeout, Wait
+from streamguard.dispatch.output_timeout import MOST_EXCUSES, Activity, Defer, Fire, OutputTimeout, Wait
 
 NOT_BUSY = sorted(set(Activity) - {Activity.BUSY})
 NO_OUTPUT = sorted(set(Kind) - OUTPUT_KINDS)
@@ -274,3 +274,14 @@ def test_time_in_which_nobody_could_listen_is_taken_off() -> None:
     timer.excuse(12, 2)
     timer.resume(12)
     assert timer.diagnosis(12, Activity.IDLE).silence == 1
+
+
+def test_a_machine_that_is_always_late_does_not_put_it_off_for_ever() -> None:
+    """So often in one silence, and no more; after output, again."""
+    timer = OutputTimeout(T, 0)
+    for _ in range(MOST_EXCUSES + 1):
+        timer.excuse(9, 1)
+    assert timer.diagnosis(9, Activity.IDLE).silence == 9 - MOST_EXCUSES
+    timer.observe(9, Kind.TEXT)
+    timer.excuse(12, 1)
+    assert timer.diagnosis(12, Activity.IDLE).silence == 2
