@@ -7,6 +7,7 @@ from typing import Any
 from ..core import Deadline
 from ..core.bounded import run_until
 from ..errors import DeadlineExceededError
+from ..telemetry.logs import log_line
 from .events import Event, Kind
 from .evidence import EvidenceProbe
 from .liveness import ActivityProbe
@@ -16,8 +17,6 @@ __all__ = ["Answer", "diagnostics_of", "evidence_of"]
 
 _LONGEST = 1 << 22
 _EVIDENCE_SECONDS = 2.0
-
-_log = logging.getLogger("streamguard")
 
 
 class Answer:
@@ -60,5 +59,5 @@ def evidence_of(probe: ActivityProbe | None) -> Mapping[str, Any] | None:
             name="evidence",
         )
     except Exception as exc:  # it is an extra: whatever goes wrong with it must not cost the response
-        _log.warning("no evidence could be taken", extra={"error_type": type(exc).__name__})
+        log_line(logging.WARNING, "evidence_failed", "no evidence could be taken", error_type=type(exc).__name__)
         return None

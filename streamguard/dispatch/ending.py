@@ -4,6 +4,7 @@ import logging
 import threading
 from collections.abc import Callable
 
+from ..telemetry.logs import log_line
 from .ladder import Ladder
 from .spawn import Child
 
@@ -12,8 +13,6 @@ __all__ = ["Ending"]
 _DRAIN_SECONDS = 0.5
 _LOOK_SECONDS = 0.02
 _HOOK_SECONDS = 10.0
-
-_log = logging.getLogger("streamguard")
 
 
 class Ending:
@@ -98,7 +97,7 @@ class _Hook:
         try:
             self._run()
         except Exception as exc:
-            _log.warning("on_stall failed", extra={"error_type": type(exc).__name__})
+            log_line(logging.WARNING, "on_stall_failed", "on_stall failed", error_type=type(exc).__name__)
         finally:
             self._done = True
             self._wake()

@@ -2,7 +2,6 @@
 
 import contextvars
 import functools
-import logging
 import os
 import threading
 from collections.abc import Callable, Iterable
@@ -27,8 +26,6 @@ __all__ = ["Execution", "Follow", "Limits", "Mode", "Plan"]
 
 Mode = Literal["parallel", "serial"]
 Follow = Callable[[TurnOutcome], Iterable[Member]]
-
-_log = logging.getLogger("streamguard")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final, Literal, TypeVar
 from ..core import Deadline
 from ..core.bounded import run_until
 from ..errors import DeadlineExceededError, StreamguardError
+from ..telemetry.logs import log_line
 from .outcome import Verdict
 from .rows import ExecutionRecord, ResponseRecord, TurnRecord
 
@@ -30,8 +31,6 @@ _BACKLOG = 100
 _KEPT_IN_MEMORY = 1000
 _KEEPER_SECONDS = 5.0
 """How long a close waits for a renewal of the lease that is under way."""
-
-_log = logging.getLogger("streamguard")
 
 
 class RecordsError(StreamguardError):
@@ -156,7 +155,13 @@ class Ledger:
         except Exception as exc:  # whatever it is, it costs a record, and never the turn
             self._lost = True
             losses.add(name)
-            _log.warning("a record is lost", extra={"record": name.partition(" ")[0], "error_type": type(exc).__name__})
+            log_line(
+                logging.WARNING,
+                "record_lost",
+                "a record is lost",
+                record=name.partition(" ")[0],
+                error_type=type(exc).__name__,
+            )
             return LOST
         self._lost = False
         return result

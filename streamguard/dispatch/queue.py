@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Self, TypeVar
 from ..core import monotonic
 from ..core.limits import NOT_GIVEN, Limit, NotGiven
 from ..errors import StreamguardError, UsageError
+from ..telemetry.logs import log_line
 from ..telemetry.pools import take_place
 from .dispatcher import Dispatcher
 from .execution import Execution, Limits, Mode
@@ -32,8 +33,6 @@ _OVER = (ExecutionStatus.SUCCEEDED, ExecutionStatus.FAILED, ExecutionStatus.CANC
 _LOOK_SECONDS = 0.25
 _CLOSE_SECONDS = 15.0
 QUEUE_CLOSED = "queue_closed"
-
-_log = logging.getLogger("streamguard")
 
 
 class DispatchQueue:
@@ -220,7 +219,7 @@ class DispatchQueue:
         try:
             record = self._ask(lambda: self._entries.claim(self._members))
         except StreamguardError as exc:
-            _log.warning("the queue cannot take entries", extra={"error_type": type(exc).__name__})
+            log_line(logging.WARNING, "queue_failed", "the queue cannot take entries", error_type=type(exc).__name__)
             return False
         if record is not None:
             self._begin(record)
@@ -235,7 +234,7 @@ class DispatchQueue:
             self._running[record.id] = self.dispatcher.run_recorded(record, members, limits, on_end=on_end)
         except (StreamguardError, LookupError, TypeError) as exc:
             free()
-            _log.warning("an entry cannot be run", extra={"error_type": type(exc).__name__})
+            log_line(logging.WARNING, "queue_failed", "an entry cannot be run", error_type=type(exc).__name__)
             verdict = Verdict(ExecutionStatus.FAILED, "dispatch_error")
             with contextlib.suppress(StreamguardError):
                 self._ask(lambda: self.dispatcher.records.transition(record.id, verdict))

@@ -9,6 +9,7 @@ from datetime import timedelta
 
 from ..core.limits import Limit, NotGiven, seconds_of
 from ..errors import UsageError
+from ..telemetry.logs import log_line
 from .execution import Limits
 
 __all__ = ["VARIABLE", "limits_of"]
@@ -17,7 +18,6 @@ VARIABLE = "CLI_TIMEOUT_MS"
 """The environment variable that holds the output timeout, in milliseconds."""
 
 _LONGEST = timedelta(days=30).total_seconds()
-_log = logging.getLogger("streamguard")
 
 
 def limits_of(
@@ -42,7 +42,12 @@ def _output_timeout(given: Limit | NotGiven, environ: Mapping[str, str]) -> floa
     """
     seconds = _from_environment(environ) if isinstance(given, NotGiven) else _limit("output_timeout", given) or 0.0
     if seconds == 0:
-        _log.info("no output timeout: a member that hangs is not stopped (set output_timeout=, or %s)", VARIABLE)
+        log_line(
+            logging.INFO,
+            "no_output_timeout",
+            "no output timeout: a member that hangs is not stopped (set output_timeout=, or %s)",
+            VARIABLE,
+        )
     return seconds
 
 

@@ -10,12 +10,11 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from ..telemetry.logs import log_line
 from .cell import TurnCell
 from .outcome import PREEMPTED
 
 __all__ = ["Hold", "SlotTable"]
-
-_log = logging.getLogger("streamguard")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -81,7 +80,13 @@ class SlotTable:
             meant = hold is not None and execution_id in (None, hold.execution_id) and epoch in (None, hold.epoch)
             stopped = hold is not None and meant and self._bury(hold, reason)
         if hold is None or not stopped:
-            _log.info("a stop came too late, or was not for this turn", extra={"member": member, "reason": reason})
+            log_line(
+                logging.INFO,
+                "stop_ignored",
+                "a stop came too late, or was not for this turn",
+                member=member,
+                reason=reason,
+            )
             return False
         hold.wind_down(reason)
         return True

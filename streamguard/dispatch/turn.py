@@ -13,6 +13,7 @@ from ..core.bounded import left_behind, run_until
 from ..core.pump import End, Pump
 from ..errors import DeadlineExceededError, StreamguardError
 from ..telemetry import TurnFinished, emit
+from ..telemetry.logs import log_line
 from ..telemetry.words import word
 from .answer import Answer, diagnostics_of, evidence_of
 from .cell import TurnCell
@@ -40,8 +41,6 @@ STOP_GRACE = 5.0
 _CAPACITY = 1 << 18
 _LAST_WORDS = 0.5
 """Seconds that a member which has said `error` may take to say `done`."""
-
-_log = logging.getLogger("streamguard")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,13 +113,13 @@ class Turn:
             self._pull()
         except Exception as exc:
             self.state.cell.fail(_FAULT, said_by(exc))
-            _log.error("a turn failed inside the dispatch", extra={"error_type": type(exc).__name__})
+            log_line(logging.ERROR, "turn_failed", "a turn failed inside the dispatch", error_type=type(exc).__name__)
         finally:
             self._end_pull()
         try:
             outcome = self._conclude()
         except Exception as exc:  # it costs this turn, but neither its `done`, nor the slot, nor the siblings
-            _log.error("a turn failed inside the dispatch", extra={"error_type": type(exc).__name__})
+            log_line(logging.ERROR, "turn_failed", "a turn failed inside the dispatch", error_type=type(exc).__name__)
             outcome = self._fail(exc)
         finally:
             self._services.slots.release(self._hold)
@@ -279,7 +278,7 @@ class Turn:
         try:
             run_until(cancel, Deadline.after(grace), None, expired=_hangs, grace=0, name="stop")
         except StreamguardError as exc:
-            _log.warning("a member's closers did not return", extra={"error_type": type(exc).__name__})
+            log_line(logging.WARNING, "closers_failed", "a member's closers did not return", error_type=type(exc).__name__)
 
     def _tell(self, outcome: TurnOutcome) -> None:
         emit(

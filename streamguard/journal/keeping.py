@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from ..core.deadline import Deadline
 from ..core.limits import NotGiven
 from ..errors import UsageError
+from ..telemetry.logs import log_line
 from .entries import JournalEntry
 from .writer import Writer
 
@@ -25,7 +26,6 @@ _EXIT_PATIENCE = 2.0
 _FORK_PATIENCE = 6.0
 """Seconds that a fork waits for a write: more than a write may take."""
 
-_log = logging.getLogger("streamguard")
 _chosen: dict[str, str | None] = {}
 _writers: dict[tuple[int, str], Writer | None] = {}
 """By process and URL, for a forked child must not use its parent's connections; None: that URL cannot be used."""
@@ -92,7 +92,7 @@ def _writer_of(url: str) -> Writer | None:
             place, writer = _new_writer(url, VARIABLE)
         except UsageError as exc:
             _writers.setdefault(key, None)
-            _log.warning("no journal: %s", exc, extra={"error_type": "UsageError"})
+            log_line(logging.WARNING, "journal_failed", "no journal: %s", exc, error_type="UsageError")
         else:
             _adopt(place, writer)
             key = (key[0], _places.setdefault(url, place))

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from ..core.clock import wall
 from ..core.waits import happens
+from ..telemetry.logs import log_line
 from .entries import JournalEntry
 from .making import instant
 
@@ -22,8 +23,6 @@ _BATCH = 100
 _LINGER = 0.25
 """Seconds that the thread, and its connection, outlive the last entry."""
 _LONGEST_PAUSE = 60.0
-
-_log = logging.getLogger("streamguard")
 
 
 class _Pause:
@@ -159,7 +158,9 @@ class Writer:
     def _complain(self, error_type: str) -> None:
         if not self._complained:
             self._complained = True
-            _log.warning("the journal cannot be written; entries are lost", extra={"error_type": error_type})
+            log_line(
+                logging.WARNING, "journal_failed", "the journal cannot be written; entries are lost", error_type=error_type
+            )
 
 
 def _gap(lost: int) -> JournalEntry:

@@ -1,5 +1,6 @@
 """Parse the blocks of an event stream into events: sseclient's client and type, the standard's rules."""
 
+import logging
 from collections.abc import Callable, Generator, Iterable
 from typing import Any, Final, cast
 
@@ -9,6 +10,9 @@ from sseclient import Event
 from .framing import Framer
 
 __all__ = ["Event", "EventClient"]
+
+# sseclient logs each client that is made, under the name of the class's module: below our own logger.
+logging.getLogger(__name__).disabled = True
 
 _LF: Final = 10
 _MAX_RETRY_DIGITS: Final = 100

@@ -8,14 +8,13 @@ from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 
 from .events import Event, Hook, Scope
-from .logs import log_event
+from .logs import log_event, log_line
 
 __all__ = ["defer", "emit", "flush", "get_hooks", "scope", "set_hooks", "witness"]
 
 _DEFERRED_EVENTS = 1000
 """How many events that a finalizer left may wait; beyond that the oldest are lost."""
 
-_log = logging.getLogger("streamguard")
 _DEFAULT: tuple[Hook, ...] = (log_event,)
 
 
@@ -130,4 +129,4 @@ def _quietly(listeners: _Listeners, hook: Hook, call: Callable[..., object], *ar
         complaint = (getattr(hook, "__qualname__", type(hook).__qualname__), type(exc).__name__)
         if complaint not in listeners.complaints:
             listeners.complaints.add(complaint)
-            _log.warning("a hook failed", extra={"streamguard": {"hook": complaint[0], "error_type": complaint[1]}})
+            log_line(logging.WARNING, "hook_failed", "a hook failed", hook=complaint[0], error_type=complaint[1])

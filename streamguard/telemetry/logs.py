@@ -1,5 +1,6 @@
 """The default hook: the log. Event first, fields under `extra={"streamguard": {...}}`."""
 
+import contextlib
 import functools
 import logging
 import re
@@ -19,7 +20,7 @@ from .events import (
     TurnFinished,
 )
 
-__all__ = ["log_event"]
+__all__ = ["log_event", "log_line"]
 
 _UNLOGGED = frozenset({"report", "upstream", "gaps"})
 """Fields that hold a host, the name of a model (an argument of the caller's), or too much for a line."""
@@ -38,6 +39,12 @@ def log_event(event: Event) -> None:
     level = _level(event)
     if _log.isEnabledFor(level) and _has_listener():
         _log.log(level, "%s", _message(event), extra={"streamguard": _fields(event)})
+
+
+def log_line(level: int, event: str, message: str, *arguments: object, **fields: object) -> None:
+    """Write a line for what is told to no hook; *event* is its kind. Whatever a handler raises is swallowed."""
+    with contextlib.suppress(Exception):
+        _log.log(level, message, *arguments, extra={"streamguard": {"event": event, **fields}})
 
 
 def _has_listener() -> bool:

@@ -467,7 +467,7 @@ def test_the_loss_is_logged_by_type(file: Path, caplog: pytest.LogCaptureFixture
     ledger.close()
     assert losses.names == ["response a"]
     (record,) = caplog.records
-    assert (record.getMessage(), record.__dict__["error_type"]) == ("a record is lost", "OperationalError")
+    assert (record.getMessage(), record.__dict__["streamguard"]["error_type"]) == ("a record is lost", "OperationalError")
     assert "secret" not in str(record.__dict__)
 
 

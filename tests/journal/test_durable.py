@@ -284,7 +284,7 @@ def test_losses_are_counted_said_once_and_kept(caplog: pytest.LogCaptureFixture)
             writer.put(stream_entry())
             assert writer.settle(5)
     assert [record.getMessage() for record in caplog.records] == ["the journal cannot be written; entries are lost"]
-    assert caplog.records[0].error_type == "OperationalError"  # type: ignore[attr-defined]
+    assert caplog.records[0].streamguard["error_type"] == "OperationalError"  # type: ignore[attr-defined]
     store.broken = False
     writer.put(stream_entry(id="after"))
     assert writer.settle(5)

@@ -85,7 +85,8 @@ def test_a_hook_that_raises_is_logged_once_by_type(caplog: pytest.LogCaptureFixt
         emit(SOMETHING)
     (record,) = caplog.records
     assert record.levelno == logging.WARNING
-    assert record.streamguard == {"hook": "failing", "error_type": "RuntimeError"}  # type: ignore[attr-defined]
+    expected = {"event": "hook_failed", "hook": "failing", "error_type": "RuntimeError"}
+    assert record.streamguard == expected  # type: ignore[attr-defined]
     assert "sk-secret" not in caplog.text
 
 

@@ -5,12 +5,15 @@ import logging
 import subprocess
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+import streamguard
 from streamguard import StreamguardError, before_first_chunk, guarded_stream
-from streamguard.telemetry import emit
+from streamguard.dispatch import CallableMember, Dispatcher
+from streamguard.telemetry import emit, get_hooks, set_hooks
 from streamguard.testing import Gateway
 
 from .samples import DISPATCH, OTHERS, RUN
@@ -139,3 +142,33 @@ def test_nothing_is_shown_until_logging_is_configured() -> None:
     program = "from streamguard.telemetry import ThreadAbandoned, emit\nemit(ThreadAbandoned(kind='reader'))\n"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=50, check=True)
     assert (done.stdout, done.stderr) == ("", "")
+
+
+class Strict(logging.Handler):
+    """Takes every record for one of a finished stream."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        raise KeyError(vars(record)["streamguard"]["outcome"])
+
+
+def test_a_handler_that_raises_breaks_nothing(streamguard_gateway: Serve) -> None:
+    """Neither a stream with a silence in it, nor a hook that fails as well, nor a dispatch."""
+    logger = logging.getLogger("streamguard")
+    logger.addHandler(handler := Strict())
+    try:
+        set_hooks([*get_hooks(), lambda event: 1 / 0])
+        stream = read(streamguard_gateway("chat a\nwait 0.3\nchat b\nfinish\ndone"), idle=0.5)
+        assert (stream.text, stream.report.outcome) == ("ab", "completed")
+        with Dispatcher() as dispatcher:
+            assert dispatcher.dispatch("c", [CallableMember("a", lambda prompt, context: "hi")], "p").status == "succeeded"
+    finally:
+        logger.removeHandler(handler)
+        set_hooks(None)
+
+
+def test_every_line_is_written_in_one_place() -> None:
+    """So that each has its kind, and none can raise; what sseclient logs about each client stays out of it."""
+    package = Path(streamguard.__file__).parent
+    loggers = [path.name for path in package.rglob("*.py") if "getLogger(" in path.read_text()]
+    assert sorted(loggers) == ["events.py", "logs.py"]
+    assert logging.getLogger("streamguard.sse.events").disabled
