@@ -54,7 +54,7 @@ class StreamguardError(Exception):
     """
 
     phase: str | None = None
-    """Where it stopped: new, connect, response, first, idle, dead, grace, retry (a pause between attempts), or body."""
+    """Where it stopped: new, connect, response, first, idle, dead, retry (a pause between attempts), or body."""
     limit: float | None = None
     """The limit that fired, in seconds."""
     elapsed: float | None = None

@@ -5,10 +5,31 @@ import signal
 from collections.abc import Callable, Iterator
 from types import FrameType
 
-__all__ = ["ENDING", "heard"]
+__all__ = ["ENDING", "Terminated", "heard", "raised"]
 
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 """Signals at which the programs that a command has started must be ended."""
+
+
+class Terminated(KeyboardInterrupt):
+    """Raised where a signal other than Ctrl-C's has come: *number* is its own."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.number = number
+
+
+@contextlib.contextmanager
+def raised() -> Iterator[None]:
+    """Have SIGTERM, SIGHUP and SIGQUIT raise `Terminated` where the main thread is, as Ctrl-C raises."""
+
+    def handler(number: int) -> None:
+        if number == signal.SIGINT:
+            raise KeyboardInterrupt
+        raise Terminated(number)
+
+    with heard(handler):
+        yield
 
 
 @contextlib.contextmanager

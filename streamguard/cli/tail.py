@@ -13,6 +13,7 @@ from ..stream import HEARTBEAT, GuardedStream, guarded_stream
 from .ask import Ask
 from .outlets import write_record
 from .screen import Screen
+from .signals import raised
 from .values import read_body, read_duration, read_headers, read_token
 from .verdict import Verdict
 
@@ -85,8 +86,8 @@ def tail(ctx: click.Context, /, **options: Any) -> None:
     A DURATION is 250ms, 90s, 2m, 1.5h, or seconds; 0 or off switches a limit off. Limits that are not given come from the
     environment (STREAMGUARD_IDLE=90s), else from the defaults.
 
-    Exit code: 0 complete, 124 a limit fired, 1 any other failure, 2 wrong usage, 130 Ctrl-C. Neither keys nor the values of
-    headers are repeated in any message.
+    Exit code: 0 complete, 124 a limit fired, 1 any other failure, 2 wrong usage, 128 + N for signal N (130 for Ctrl-C).
+    Neither keys nor the values of headers are repeated in any message.
     """
     if ctx.args:  # click's own complaint would quote them: half of an unquoted header, say
         raise click.UsageError("there are arguments too many: quote each value, as in -H 'Name: value'.")
@@ -99,7 +100,7 @@ def _run(ask: Ask) -> Verdict:
     limits, screen, stream = _prepare(ask)
     error: StreamguardError | KeyboardInterrupt | BrokenPipeError | None = None
     try:
-        with screen, contextlib.closing(stream):
+        with raised(), screen, contextlib.closing(stream):
             _show(stream, screen)
     except (StreamguardError, KeyboardInterrupt, BrokenPipeError) as exc:
         error = exc

@@ -9,6 +9,7 @@ from ..stream import StreamReport
 from .ask import LIMITS, Secrets
 from .exits import Exit
 from .output import printable
+from .signals import Terminated
 from .status import counted
 
 __all__ = ["Verdict"]
@@ -24,10 +25,12 @@ class Verdict:
     secrets: Secrets
 
     @property
-    def exit(self) -> Exit:
+    def exit(self) -> int:
         """The exit code."""
         if self.error is None:
             return Exit.COMPLETE
+        if isinstance(self.error, Terminated):
+            return 128 + self.error.number
         if isinstance(self.error, KeyboardInterrupt):
             return Exit.INTERRUPTED
         if isinstance(self.error, BrokenPipeError):

@@ -216,6 +216,8 @@ def _look_up(
         return _configured[name], "configure()"
     variable = f"STREAMGUARD_{name.upper()}"
     if variable in environ:
+        if environ[variable].strip().lower() == "off":
+            return None, variable
         try:
             return parse_duration(environ[variable]), variable
         except ValueError as exc:

@@ -197,7 +197,7 @@ class Failures:
             "comments": recorder.comments,
             "attempt": recorder.attempts,
             "max_attempts": self._max_attempts,
-            "host": recorder.host,
+            "host": recorder.host or None,
             "name": recorder.name,
             "id": recorder.id,
             "partial_text": text,
@@ -214,9 +214,11 @@ class Failures:
         )
 
     def _hint(self, phase: Phase) -> str:
-        if phase is Phase.FIRST and self._recorder.last_byte_at is None:
-            return " Nothing arrived after the headers: a proxy or compression may be buffering the stream."
-        return ""
+        if phase is not Phase.FIRST or self._recorder.last_byte_at is not None:
+            return ""
+        if self._recorder.headers_at is None:  # a pipe, say
+            return " Not one byte arrived: whoever writes may be buffering."
+        return " Nothing arrived after the headers: a proxy or compression may be buffering the stream."
 
 
 def _why(fault: BaseException) -> str:

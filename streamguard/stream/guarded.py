@@ -193,7 +193,7 @@ class GuardedStream(Generic[T]):
     def message(self) -> Message:
         """The message assembled so far. Tool calls are in it only when the stream is complete. `decode="chat"` only."""
         if self._assembler is None:
-            raise UsageError('only decode="chat" assembles a message')
+            raise UsageError('a message is assembled by decode="chat", "responses" and "anthropic" only')
         final = self._recorder.final
         return self._assembler.message(complete=final is not None and final.outcome == "completed")
 

@@ -38,7 +38,7 @@ class StreamReport:
     outcome: Outcome
     """completed, incomplete (accepted by `strict=False`), timeout, cancelled, closed (left early), error."""
     phase: str
-    """Where it stands or stopped: new, connect, response, first, idle, dead, grace, retry, done."""
+    """Where it stands or stopped: new, connect, response, first, idle, dead, retry, done."""
     attempts: int
     """Attempts started."""
     chunks: int

@@ -4,6 +4,7 @@ A policy only ever decides about failures *before the first chunk* was handed ov
 repeat text that the reader has already seen (openai/openai-python has lived through this, HKUDS/nanobot#4038 too).
 """
 
+import errno
 from collections.abc import Collection, Mapping
 from typing import Any
 
@@ -23,6 +24,8 @@ from ..http import retry_after
 __all__ = ["Attempts", "before_first_chunk", "policy_of"]
 
 On = Collection[str | type[BaseException]]
+
+_CODES = frozenset({*dir(errno), "ECERT"})
 
 
 def before_first_chunk(
@@ -47,6 +50,8 @@ def before_first_chunk(
         raise TypeError(f"max_retries= takes a whole number, not {type(max_retries).__name__}: {max_retries!r}")
     if max_retries < 0:
         raise UsageError(f"max_retries= cannot be negative: {max_retries}")
+    if wait is not None and not callable(wait):
+        raise TypeError(f"wait= takes a tenacity wait, such as wait_fixed(1), not {type(wait).__name__}")
     codes, kinds, statuses = _wanted(on), tuple(k for k in on if isinstance(k, type)), _numbers(status)
 
     def worth_it(exc: BaseException) -> bool:
@@ -152,4 +157,8 @@ def _numbers(status: Collection[int]) -> frozenset[int]:
 def _wanted(on: On) -> frozenset[str]:
     if isinstance(on, str) or not all(isinstance(item, str | type) for item in on):
         raise TypeError('on= takes a collection of codes and exception types, such as {"ETIMEDOUT", "ECONNRESET"}')
-    return frozenset(item for item in on if isinstance(item, str))
+    codes = frozenset(item for item in on if isinstance(item, str))
+    unknown = sorted(code for code in codes if code not in _CODES and not code.startswith("EAI_"))
+    if unknown:
+        raise UsageError(f"on= names no transport code: {', '.join(unknown)}")
+    return codes

@@ -1,10 +1,12 @@
 """`streamguard tail` as a process: signals, pipes, terminals."""
 
+import json
 import os
 import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -47,6 +49,20 @@ def test_ctrl_c_ends_with_130(script: str, streamguard_gateway: MakeGateway) -> 
     assert tail.returncode == 130
     assert err.decode().splitlines()[-1].startswith("streamguard: interrupted in phase ")
     assert b"Traceback" not in err
+    assert gateway.wait_left(1)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT])
+def test_a_signal_ends_it_as_ctrl_c_does(number: signal.Signals, streamguard_gateway: MakeGateway, tmp_path: Path) -> None:
+    """With its own code, the last line and the report."""
+    gateway, file = streamguard_gateway("tick\nstall"), tmp_path / "report.json"
+    with process("tail", gateway.url, "--report", str(file)) as tail:
+        gateway.wait_step("stall", timeout=SECONDS)
+        tail.send_signal(number)
+        _, err = tail.communicate(timeout=SECONDS)
+    assert tail.returncode == 128 + number
+    assert err.decode().splitlines()[-1].startswith("streamguard: interrupted in phase ")
+    assert json.loads(file.read_text())["exit_code"] == 128 + number
     assert gateway.wait_left(1)
 
 

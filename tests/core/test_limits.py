@@ -215,6 +215,15 @@ def test_a_malformed_variable_is_ignored_aloud(text: str, monkeypatch: pytest.Mo
         parse_duration(text)
 
 
+@pytest.mark.parametrize("name", ["idle", "total"])
+@pytest.mark.parametrize("text", ["off", " OFF "])
+def test_a_variable_may_turn_a_limit_off(name: str, text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the word that the command line takes as well."""
+    monkeypatch.setenv(f"STREAMGUARD_{name.upper()}", text)
+    assert getattr(Timeouts(), name) is None
+    assert Timeouts().source(name) == f"STREAMGUARD_{name.upper()}"
+
+
 @pytest.mark.parametrize("text", ["9" * 400, "9" * 400 + "h", "9" * 306 + "h"])
 def test_a_variable_beyond_all_numbers_is_ignored_aloud(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is no infinite limit, and none that a call would fail at."""

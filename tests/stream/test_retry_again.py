@@ -219,3 +219,22 @@ def test_silence_behind_the_headers_of_a_second_attempt_is_told(streamguard_gate
     assert isinstance(run.error, StreamInactivityTimeoutError)
     assert "Nothing arrived after the headers" in str(run.error)
     assert run.error.last_byte_ago is None
+
+
+@pytest.mark.parametrize("codes", [{"NOPE"}, {"ETIMEDOUT", "ECONRESET"}, ["timeout"]])
+def test_a_code_that_does_not_exist_is_named(codes: Any) -> None:
+    """It would never match, and nobody would know."""
+    with pytest.raises(UsageError, match="NOPE|ECONRESET|timeout"):
+        before_first_chunk(on=codes)
+
+
+def test_every_code_that_there_is_will_do() -> None:
+    """Those of the system under all of their names, and ours."""
+    before_first_chunk(on={"ETIMEDOUT", "EAGAIN", "EWOULDBLOCK", "ECERT", "EAI_NONAME", "EPROTO", OSError})
+
+
+@pytest.mark.parametrize("wait", [3, 0.5, "1"])
+def test_a_wait_is_one_of_tenacitys(wait: Any) -> None:
+    """Said at once, not when it would be needed, in the place of the error that it is needed for."""
+    with pytest.raises(TypeError, match="wait= takes a tenacity wait"):
+        before_first_chunk(wait=wait)
