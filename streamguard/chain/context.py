@@ -184,14 +184,19 @@ class _Watched(Session):
 
 @functools.lru_cache(maxsize=64)
 def _watched_class(kind: type[Session]) -> type[_Watched]:
-    return type(kind.__name__, (_Watched, kind), {"__slots__": ("_note", "_session")})
+    body = {"__slots__": ("_note", "_session"), "__module__": __name__}
+    try:
+        return type(f"Watched{kind.__name__}", (_Watched, kind), body)
+    except TypeError:  # a class that cannot be subclassed just so
+        return type("WatchedSession", (_Watched,), body)
 
 
 def _watched(session: Session, note: Callable[[str], None]) -> _Watched:
     """Return a face of *session* with all that its class has."""
     kind: Any = type(session)
     face = object.__new__(_watched_class(kind))
-    # Neither __init__(), which would make adapters, nor a copy: cookies must be the session's own.
-    face.__dict__ = session.__dict__
-    face._session, face._note = session, note
+    # Neither __init__(), which would make adapters, nor a copy: cookies must be the session's own. And no __setattr__()
+    # of the class's.
+    for name, value in {"__dict__": session.__dict__, "_session": session, "_note": note}.items():
+        object.__setattr__(face, name, value)
     return face

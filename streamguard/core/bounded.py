@@ -7,8 +7,9 @@ returns or raises later is dropped.
 
 import functools
 import inspect
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import Callable
 from datetime import timedelta
+from types import AsyncGeneratorType, CoroutineType, GeneratorType
 from typing import Any, TypeVar
 
 from ..errors import DeadlineExceededError, StreamCancelledError, StreamguardError, UsageError
@@ -41,6 +42,8 @@ _DEFERRING: dict[Callable[[object], bool], str] = {
     inspect.isasyncgenfunction: "an async generator function",
     inspect.isgeneratorfunction: "a generator function",
 }
+
+_UNRUN = (AsyncGeneratorType, CoroutineType, GeneratorType)
 
 _left_behind: set[Callable[[], bool]] = set()
 """For each thread that could not be stopped, what tells whether it still runs."""
@@ -144,12 +147,16 @@ def refuse_deferring(fn: object, whose: str) -> None:
 
 
 def refuse_unrun(value: T, whose: str) -> T:
-    """Return what *whose* function has returned; raise UsageError if that has still to be run, or awaited."""
-    if inspect.isgenerator(value) or inspect.iscoroutine(value):
-        value.close()  # else Python would warn that nobody awaited it
-    elif not inspect.isawaitable(value) and (not isinstance(value, AsyncIterator) or isinstance(value, Iterator)):
+    """Return what *whose* function has returned; raise UsageError if that is a generator or a coroutine, still to be run.
+
+    Its type alone is asked: a lazy object would be evaluated here, outside of every limit.
+    """
+    kind = type(value)
+    if kind not in _UNRUN:
         return value
-    raise UsageError(f"{whose} has returned a {type(value).__name__}, which has still to run; return what comes of it")
+    if isinstance(value, CoroutineType):
+        value.close()  # else Python would warn that nobody awaited it
+    raise UsageError(f"{whose} has returned a {kind.__name__}, which has still to run; return what comes of it")
 
 
 def left_behind(pump: Pump[Any], *, kind: str = "reader") -> None:

@@ -29,8 +29,8 @@ def unpack_gzip(raw: object) -> None:
 class GzipDecoder(ContentDecoder):
     """Unpack members of gzip (RFC 1952, section 2.2), one behind the other.
 
-    What was packed before a fault is handed over first, then zlib.error is raised. What begins no member where one has
-    ended is ignored, as gzip(1) and urllib3 do: some servers pad.
+    What was packed before a fault is handed over first, where there is a limit; then zlib.error is raised. What begins
+    no member where one has ended is ignored, as gzip(1) and urllib3 do: some servers pad.
     """
 
     def __init__(self) -> None:
@@ -55,7 +55,7 @@ class GzipDecoder(ContentDecoder):
             unpacked += self._unpack(max(max_length - len(unpacked), 0))
         # zlib may hold bytes back though it has taken all that came.
         self._is_full = 0 <= max_length <= len(unpacked)
-        if self._fault is not None and not unpacked:
+        if self._fault is not None and (not unpacked or max_length < 0):  # urllib3 does not look again
             raise self._fault
         return bytes(unpacked)
 

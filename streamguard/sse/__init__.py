@@ -4,7 +4,7 @@ from .anthropic import AnthropicAssembler, AnthropicChunk, AnthropicDecoder
 from .chat import ChatDecoder
 from .chunk import Chunk
 from .content import has_content, text_of
-from .events import Event, EventClient
+from .events import Event, EventClient, new_event
 from .frame_decoder import FrameDecoder
 from .framing import Framer
 from .message import Message, MessageAssembler
@@ -32,5 +32,6 @@ __all__ = [
     "ResponsesDecoder",
     "ToolCall",
     "has_content",
+    "new_event",
     "text_of",
 ]

@@ -87,12 +87,9 @@ def index_of(choice: dict[str, Any]) -> int:
 
 
 def delta_of(choice: dict[str, Any]) -> dict[str, Any]:
-    """Return the choice's delta; where a server sends none, but the message whole, that; or else an empty dict."""
+    """Return the choice's delta, or an empty dict."""
     delta = choice.get("delta")
-    if isinstance(delta, dict):
-        return delta
-    message = choice.get("message")
-    return message if isinstance(message, dict) else {}
+    return delta if isinstance(delta, dict) else {}
 
 
 def joined(pieces: Iterable[str]) -> str:

@@ -9,7 +9,7 @@ from sseclient import Event
 
 from .framing import Framer
 
-__all__ = ["Event", "EventClient"]
+__all__ = ["Event", "EventClient", "new_event"]
 
 # sseclient logs each client that is made, under the name of the class's module: below our own logger.
 logging.getLogger(__name__).disabled = True
@@ -18,7 +18,7 @@ _LF: Final = 10
 _MAX_RETRY_DIGITS: Final = 100
 _STRAY_BYTES: Final = 4096
 # The library's type information leaves out the constructor.
-_new_event: Final = cast(Callable[[str, str, str, int | None], Event], Event)
+new_event: Final = cast(Callable[[str, str, str, int | None], Event], Event)
 
 
 class EventClient(sseclient.SSEClient):
@@ -43,13 +43,17 @@ class EventClient(sseclient.SSEClient):
         """The server's wish for the pause before a reconnection, in milliseconds."""
         self.strays = b""
         """Lines that the standard ignores, neither field nor comment, joined by LF: their first 4 KiB or so."""
-        self._has_events = False
+        self._has_fields = False
 
     @property
     def is_foreign(self) -> bool:
-        """Whether what came holds no event, id, retry or comment, but other lines: this is no event stream."""
-        fields = self._has_events or self.last_event_id or self.retry_ms is not None
-        return bool(self.strays) and not (fields or self.comments)
+        """Whether what came holds no field and no comment, but other lines: this is no event stream."""
+        return bool(self.strays) and not self._has_fields
+
+    @property
+    def is_amid_data(self) -> bool:
+        """Whether what came ends in the middle of a data line."""
+        return self._framer.open_line.startswith(b"data")
 
     @property
     def comments(self) -> int:
@@ -73,10 +77,10 @@ class EventClient(sseclient.SSEClient):
         events = []
         for block in self._framer.feed(data):
             if block.startswith(b"data: ") and _LF not in block:
-                events.append(_new_event(self.last_event_id, "message", block[6:].decode("utf-8", "replace"), None))
+                events.append(new_event(self.last_event_id, "message", block[6:].decode("utf-8", "replace"), None))
             elif (event := self._parse(block)) is not None:
                 events.append(event)
-        self._has_events = self._has_events or bool(events)
+        self._has_fields = self._has_fields or bool(events)
         return events
 
     def finish(self) -> Event | None:
@@ -88,13 +92,13 @@ class EventClient(sseclient.SSEClient):
         committed = self.last_event_id
         event = self._parse(self._framer.finish())
         self.last_event_id = committed
-        self._has_events = self._has_events or event is not None
         return event
 
     def _parse(self, block: bytes) -> Event | None:
         data: list[bytes] = []
         kind, retry = b"", None
-        for line in block.split(b"\n"):
+        lines, strays = block.split(b"\n"), 0
+        for line in lines:
             name, colon, value = line.partition(b":")
             if value.startswith(b" "):
                 value = value[1:]
@@ -108,15 +112,17 @@ class EventClient(sseclient.SSEClient):
                 retry = self._take_retry(value, retry)
             elif colon and not name:
                 self._comments += 1
-            elif line:
+            else:
+                strays += 1
                 self._take_stray(line)
+        self._has_fields = self._has_fields or strays < len(lines)
         if not data:
             return None
         text = b"\n".join(data).decode("utf-8", "replace")
-        return _new_event(self.last_event_id, kind.decode("utf-8", "replace") or "message", text, retry)
+        return new_event(self.last_event_id, kind.decode("utf-8", "replace") or "message", text, retry)
 
     def _take_stray(self, line: bytes) -> None:
-        if len(self.strays) < _STRAY_BYTES:
+        if line.strip() and len(self.strays) < _STRAY_BYTES:
             self.strays += line[:_STRAY_BYTES] + b"\n"
 
     def _take_id(self, value: bytes) -> None:

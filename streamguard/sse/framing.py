@@ -42,6 +42,11 @@ class Framer:
         return len(self._block) + self._held_lf + len(self._head or b"")
 
     @property
+    def open_line(self) -> bytes:
+        """The last line of the unfinished block as far as it has come; empty if its end has come as well."""
+        return b"" if self._held_lf else bytes(self._block[self._block.rfind(b"\n") + 1 :])
+
+    @property
     def pending_comments(self) -> int:
         """Comment lines seen so far in the unfinished block. Asking often costs little: each byte is looked at once."""
         if not self._counted and self._block.startswith(b":"):

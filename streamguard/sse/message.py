@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any, Final
 
-from .chunk import choice_text, delta_of, finish_reason_of, index_of, joined, legacy_call, reasoning_text, refusal_text
+from .chunk import choice_text, finish_reason_of, index_of, joined, legacy_call, reasoning_text, refusal_text
 from .tool_calls import ToolCall, ToolCallCollector
 
 __all__ = ["Draft", "Message", "MessageAssembler"]
@@ -93,7 +93,13 @@ class MessageAssembler:
         if draft is None:
             draft = self._drafts[index] = Draft()
         delta = choice.get("delta")
-        draft.add(choice, delta if type(delta) is dict else delta_of(choice))
+        draft.add(choice, delta if type(delta) is dict else _whole_message(choice, draft))
+
+
+def _whole_message(choice: dict[str, Any], draft: "Draft") -> dict[str, Any]:
+    """Return the message that some servers send instead of deltas; what others send behind theirs is a repetition."""
+    message = choice.get("message")
+    return message if isinstance(message, dict) and draft.is_empty else {}
 
 
 class Draft:
@@ -108,6 +114,11 @@ class Draft:
         self.refusal: list[str] = []
         self.calls = ToolCallCollector()
         self.finish_reason: str | None = None
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing of the message has come."""
+        return not (self.text or self.reasoning or self.refusal or self.calls.calls())
 
     def add(self, choice: dict[str, Any], delta: dict[str, Any]) -> None:
         """Add what a chat choice and its delta hold."""

@@ -14,7 +14,7 @@ import requests
 from ..core.cancel import current_token
 from ..core.clock import monotonic
 from ..core.pump import Feed
-from ..errors import StreamguardError, TransportError
+from ..errors import StreamguardError
 from ..http import (
     QUOTED_BYTES,
     SocketGuard,
@@ -28,7 +28,7 @@ from ..http import (
 )
 from .clocks import Phase
 from .decode import Decoder
-from .origin import is_refusal
+from .origin import is_refusal, unusable_redirect
 from .request import RequestPlan
 
 __all__ = ["BAD_BODY_SECONDS", "Block", "Item", "Opened", "Rejected", "read_attempt", "read_response"]
@@ -124,13 +124,8 @@ def _send(plan: RequestPlan, session: requests.Session, guard: SocketGuard) -> r
         if guard.response is not None:
             guard.response.close()
             if guard.response.is_redirect and is_refusal(exc):
-                raise _unusable_redirect(exc) from exc
+                raise unusable_redirect(exc) from exc
         raise
-
-
-def _unusable_redirect(exc: BaseException) -> TransportError:
-    message = f"the upstream redirects to what cannot be requested: {type(exc).__name__}"
-    return TransportError(message, code="EPROTO", phase=Phase.RESPONSE.value)
 
 
 _PHASES = {"connect": Phase.CONNECT, "response": Phase.RESPONSE, "headers": Phase.RESPONSE}

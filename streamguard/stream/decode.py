@@ -8,7 +8,7 @@ import contextlib
 import json
 from collections.abc import Callable, Iterable, Iterator
 from enum import Enum
-from typing import Any, Protocol, cast
+from typing import Any, Protocol
 
 import sseclient
 
@@ -24,6 +24,7 @@ from ..sse import (
     ObjectWatcher,
     ResponsesAssembler,
     ResponsesDecoder,
+    new_event,
 )
 
 __all__ = ["Decoder", "Ending", "ObjectDecoder", "assembler_of", "decoder_of"]
@@ -134,10 +135,11 @@ class JSONDecoder(_EventStreamDecoder):
         return self._parsed(self._client.feed(data))
 
     def finish(self) -> Iterator[Any]:
+        is_cut = self._client.is_amid_data
         event = self._client.finish()
         with contextlib.suppress(MalformedChunkError):  # a truncated payload is never delivered
             for value in self._parsed(() if event is None else (event,)):
-                if type(value) not in (int, float):  # 12 may be the beginning of 123
+                if not (is_cut and type(value) in (int, float)):  # 12 may be the beginning of 123
                     yield value
 
     def _parsed(self, events: Iterable[sseclient.Event]) -> Iterator[Any]:
@@ -179,7 +181,7 @@ class ChatStreamDecoder(_EventStreamDecoder):
     def _raise_unframed_error(self) -> None:
         """Raise what the server says in an error object that it put into the stream as it is, without a frame."""
         with contextlib.suppress(MalformedChunkError):
-            self._frames().decode(_event_of(self.strays.decode("utf-8", "replace")))
+            self._frames().decode(new_event("", "message", self.strays.decode("utf-8", "replace"), None))
 
     def _decoded(self, events: Iterable[sseclient.Event]) -> Iterator[Any]:
         decode = self._decoder.decode
@@ -268,10 +270,6 @@ def decoder_of(decode: object) -> Callable[[], Decoder]:
     if callable(decode):
         return EventDecoder
     raise UsageError(f"decode= takes {', '.join(map(repr, _DECODERS))} or a callable on events, not {decode!r}")
-
-
-def _event_of(data: str) -> sseclient.Event:
-    return cast(Callable[..., sseclient.Event], sseclient.Event)(data=data)
 
 
 def _json(text: str) -> Any:

@@ -21,7 +21,7 @@ from ..errors import (
 )
 from ..http import RefusedHeaderError
 from .clocks import Firing, Phase
-from .origin import callers_own, innermost, is_raised_outside
+from .origin import callers_own, innermost, is_callers_function, unusable_redirect
 from .report import Recorder
 
 __all__ = ["Failures"]
@@ -143,15 +143,14 @@ class Failures:
         """Return the error for what requests or http.client would not send; None if the fault lies elsewhere."""
         if self._recorder.headers_at is not None or isinstance(exc, requests.HTTPError):  # a hook's raise_for_status()
             return None
-        if is_raised_outside(innermost(exc)):
+        if is_callers_function(innermost(exc)):
             return None
         if isinstance(exc, RefusedHeaderError):
             return UsageError("http.client refused headers=: a name or a value cannot be sent")
         if isinstance(exc, UnicodeError):
             return UsageError("an argument cannot be sent: a header must be Latin-1, with an ASCII name, a text UTF-8")
         if phase is Phase.RESPONSE and isinstance(exc, ValueError) and isinstance(exc, _REQUESTS_OWN):
-            message = f"the upstream redirects to what cannot be requested: {type(exc).__name__}; {self._so_far()}"
-            return TransportError(message, **self._details(phase, text), code="EPROTO")
+            return self._completed(unusable_redirect(exc), phase, text)
         if isinstance(exc, requests.RequestException | urllib3.exceptions.LocationValueError):
             argument = next((name for kind, name in _ARGUMENTS if isinstance(exc, kind)), "the arguments")
             return UsageError(f"requests refused {argument}: {type(exc).__name__}")

@@ -229,7 +229,8 @@ class StreamLoop:
     def _end(self, outcome: Outcome, error: BaseException) -> NoReturn:
         """Conclude with *outcome* and raise *error*, unless a close or cancel from elsewhere came first."""
         failed = isinstance(error, Exception) and not isinstance(error, Over)
-        phase = Phase(getattr(error, "phase", None) or self._recorder.phase) if failed else self._end_phase(outcome)
+        told = error.phase if isinstance(error, StreamguardError) else None
+        phase = Phase(told or self._recorder.phase) if failed else self._end_phase(outcome)
         self._recorder.conclude(outcome, phase=phase, error_type=type(error).__name__ if failed else None)
         final = self._recorder.final
         raise Over if final is not None and final.outcome == "closed" else error

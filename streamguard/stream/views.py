@@ -27,7 +27,9 @@ def view_of_http_client(response: http.client.HTTPResponse) -> requests.Response
     raw = urllib3.HTTPResponse(
         response, urllib3.HTTPHeaderDict(response.headers.items()), response.status, preload_content=False
     )
-    raw.length_remaining = response.length  # some of the body may have been read
+    if raw.length_remaining != response.length or getattr(response, "chunk_left", None) is not None:
+        raw.length_remaining = response.length  # some of it has been read: too late for decoding
+        raw.headers.discard("content-encoding")
     view = _view(response.status, response.reason, response.headers, getattr(response, "url", ""))
     view.raw = raw
     return view

@@ -380,3 +380,35 @@ def test_a_stuck_call_does_not_hold_up_the_exit(reuse: bool) -> None:
     )
     assert output == "True\n"
     assert monotonic() - begun < 20
+
+
+class Lazy:
+    """Tells its class only when it is evaluated, as Django's lazy objects do."""
+
+    @property
+    def __class__(self) -> Any:
+        raise RuntimeError("evaluated outside of the call")
+
+
+def test_a_lazy_result_is_not_evaluated() -> None:
+    """That would take its time outside of every limit."""
+    assert type(bounded_call(Lazy)) is Lazy
+
+
+def test_what_can_be_awaited_and_used_is_a_result() -> None:
+    """Handles of some libraries can: only a bare coroutine or generator has still to be run."""
+
+    class Handle:
+        def __await__(self) -> Any:
+            yield
+
+    assert isinstance(bounded_call(Handle), Handle)
+
+
+def test_a_generator_that_was_begun_goes_on() -> None:
+    """It is refused as a result, and left as it is."""
+    numbers = (number for number in range(3))
+    next(numbers)
+    with pytest.raises(UsageError, match="generator"):
+        bounded_call(lambda: numbers)
+    assert list(numbers) == [1, 2]

@@ -1,7 +1,10 @@
 """Every kind of stream over HTTP is cut while its reader is blocked; the server is the witness."""
 
 import contextlib
+import http.client
+import zlib
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -162,3 +165,15 @@ def test_an_encoded_body_is_decoded(
     stream = guard(open_from(gateway, client, stack))
     assert Consumer(stream).wait() is None
     assert stream.text == "hello you"
+
+
+def test_a_body_of_which_some_was_read_is_given_as_it_is(streamguard_gateway: Factory) -> None:
+    """It is too late to decode it: the rest of the bytes comes, as Python's own client gives them."""
+    gateway = streamguard_gateway("chat hello\nfinish\ndone", encoding="gzip")
+    connection = http.client.HTTPConnection(urlsplit(gateway.url).netloc)
+    connection.request("GET", "/")
+    response = connection.getresponse()
+    start = response.read(5)
+    rest = b"".join(guard(response, decode="bytes"))
+    connection.close()
+    assert b"hello" in zlib.decompressobj(31).decompress(start + rest)

@@ -110,7 +110,7 @@ def test_a_broken_member_behind_whole_ones_is_no_padding() -> None:
     broken = bytearray(gzip.compress(b"two"))
     broken[-6] ^= 1
     decoder = GzipDecoder()
-    assert decoder.decompress(gzip.compress(b"one") + bytes(broken)) == b"onetwo"
+    assert decoder.decompress(gzip.compress(b"one") + bytes(broken), max_length=100) == b"onetwo"
     with pytest.raises(zlib.error, match="incorrect data check"):
         decoder.decompress(b"")
 
@@ -122,6 +122,23 @@ def read_raw(session: requests.Session, url: str) -> bytes:
 
 def read_content(session: requests.Session, url: str) -> bytes:
     return session.get(url).content
+
+
+def test_a_broken_body_read_at_once(serve: Serve) -> None:
+    """urllib3 asks once for all of it: the fault must come then, in its own words."""
+    broken = bytearray(gzip.compress(b"two"))
+    broken[-6] ^= 1
+
+    def handler(peer: Peer) -> None:
+        peer.read_request()
+        peer.send(head("length", "gzip", len(broken)) + bytes(broken))
+
+    with (
+        new_session() as session,
+        session.get(serve(handler).url, stream=True) as response,
+        pytest.raises(urllib3.exceptions.DecodeError),
+    ):
+        response.raw.read(decode_content=True)
 
 
 READERS: dict[str, Callable[[str], bytes]] = {

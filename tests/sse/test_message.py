@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamguard.sse import Chunk, Message, MessageAssembler, ToolCall, has_content
+from streamguard.sse import Chunk, Message, MessageAssembler, ToolCall
 from tests.sse.test_chunk import CHUNKS
 
 
@@ -82,14 +82,17 @@ def test_a_character_in_two_chunks_is_one() -> None:
 
 
 def test_a_message_instead_of_a_delta() -> None:
-    """Some servers put the whole message into one frame; beside a delta it would be a repetition."""
+    """Some servers put the whole message into one frame; beside or behind deltas it is a repetition."""
     call = {"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}
     whole = Chunk(choices=[{"message": {"content": "all", "tool_calls": [call]}, "finish_reason": "tool_calls"}])
-    assert (whole.text, has_content(whole)) == ("all", True)
     message = assemble(whole)
     assert (message.text, [made.name for made in message.tool_calls]) == ("all", ["f"])
     both = Chunk(choices=[{"delta": {"content": "b"}, "message": {"content": "ab"}}])
     assert assemble(chunk({"content": "a"}), both).text == "ab"
+    assert assemble(chunk({"content": "al"}), chunk({"content": "l"}), whole).text == "all"
+    piece = {"index": 0, "id": "c", "function": {"name": "f", "arguments": "{}"}}
+    behind = assemble(chunk({"tool_calls": [piece]}), whole)
+    assert ([made.arguments for made in behind.tool_calls], behind.invalid_tool_calls) == (["{}"], ())
 
 
 @given(st.lists(CHUNKS, max_size=5), st.booleans())

@@ -1,5 +1,6 @@
 """What the caller's own functions raise in the reader thread comes out as it is: it is no fault of the network."""
 
+import errno
 import subprocess
 import threading
 import urllib.error
@@ -10,6 +11,7 @@ from typing import Any, NoReturn
 
 import pytest
 import requests
+import urllib3
 
 from streamguard import (
     TransportError,
@@ -91,6 +93,46 @@ def test_what_a_function_raises_that_opens() -> None:
     """guard() calls it, and adds nothing."""
     fault = FileNotFoundError(2, "No such file", "/nowhere")
     assert consume(guard(raising(fault))).error is fault
+
+
+def test_a_phase_of_its_own_is_none_of_ours() -> None:
+    """An exception may have an attribute of that name."""
+    fault = RuntimeError("no")
+    fault.phase = "login"  # type: ignore[attr-defined]
+    stream = guard(raising(fault))
+    assert consume(stream).error is fault
+    assert stream.report.phase == "response"
+
+
+class SocketFileAdapter(requests.adapters.HTTPAdapter):
+    """An adapter of another library's, whose socket is not there."""
+
+    def send(self, *_: Any, **__: Any) -> NoReturn:  # type: ignore[override]
+        raise FileNotFoundError(2, "No such file", "/run/gateway.sock")
+
+
+class Unconnectable(urllib3.connection.HTTPConnection):
+    """A connection that the system refuses."""
+
+    def _new_conn(self) -> NoReturn:
+        raise OSError(errno.ENODEV, "No such device")
+
+
+def unconnectable() -> requests.adapters.HTTPAdapter:
+    adapter = requests.adapters.HTTPAdapter()
+    pool = type("Pool", (urllib3.HTTPConnectionPool,), {"ConnectionCls": Unconnectable})
+    adapter.poolmanager.pool_classes_by_scheme = {"http": pool}
+    return adapter
+
+
+@pytest.mark.parametrize(("adapter", "code"), [(SocketFileAdapter, "ENOENT"), (unconnectable, "ENODEV")])
+def test_another_librarys_transport_is_the_network(adapter: Callable[[], Any], code: str) -> None:
+    """An adapter or a connection carries the call, whoever wrote it."""
+    with requests.Session() as session:
+        session.mount("http://", adapter())
+        error = consume(guarded_stream("GET", "http://gateway/", session=session, retry=None)).error
+    assert isinstance(error, TransportError)
+    assert error.code == code
 
 
 @pytest.mark.parametrize("way", ["auth", "hook"])

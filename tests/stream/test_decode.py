@@ -81,6 +81,8 @@ def test_a_last_json_event_without_its_blank_line(streamguard_gateway: Factory) 
     assert ask(streamguard_gateway('event 1\nraw data: {"a":2}'), decode="json").chunks == [1, {"a": 2}]
     assert ask(streamguard_gateway('event 1\nraw data: {"a":'), decode="json").chunks == [1]
     assert ask(streamguard_gateway("event 1\nraw data: 12"), decode="json").chunks == [1], "it may have begun 123"
+    assert ask(streamguard_gateway("event 1\nraw data: 12\\n"), decode="json").chunks == [1, 12]
+    assert ask(streamguard_gateway("event 1\nraw data: 12\\r\\nid: 4"), decode="json").chunks == [1, 12]
 
 
 @pytest.mark.parametrize("framing", FRAMINGS)

@@ -224,7 +224,7 @@ def test_silence_behind_the_headers_of_a_second_attempt_is_told(streamguard_gate
 @pytest.mark.parametrize("codes", [{"NOPE"}, {"ETIMEDOUT", "ECONRESET"}, ["timeout"]])
 def test_a_code_that_does_not_exist_is_named(codes: Any) -> None:
     """It would never match, and nobody would know."""
-    with pytest.raises(UsageError, match="NOPE|ECONRESET|timeout"):
+    with pytest.raises(UsageError, match=r"NOPE|ECONRESET|timeout"):
         before_first_chunk(on=codes)
 
 
