@@ -1,6 +1,7 @@
 """The manual names all that there is, from public names to verbs of a script, and quotes only messages that exist."""
 
 import ast
+import enum
 import inspect
 import re
 from collections.abc import Iterator
@@ -10,8 +11,12 @@ from typing import Any
 import pytest
 
 import streamguard
+import streamguard.dispatch
+import streamguard.journal
 import streamguard.testing
 from streamguard import errors
+from streamguard.dispatch import CommandStartError, RecordStore
+from streamguard.dispatch.command_plan import CommandOptions
 from streamguard.stream.clocks import Phase
 from streamguard.stream.request import RequestKeywords
 from streamguard.testing.gateway import Gateway
@@ -21,6 +26,9 @@ ROOT = Path(__file__).parent.parent
 SOURCES = sorted((ROOT / "streamguard").rglob("*.py"))
 PLAIN_NAMES = sorted(set(streamguard.__all__) - set(errors.__all__))
 TESTING_NAMES = sorted(streamguard.testing.__all__)
+DISPATCH_NAMES = sorted(streamguard.dispatch.__all__)
+JOURNAL_NAMES = sorted(streamguard.journal.__all__)
+ERRORS = {**{name: getattr(errors, name) for name in errors.__all__}, "CommandStartError": CommandStartError}
 LIMITS = ("connect", "response", "first", "idle", "dead", "total")
 
 
@@ -28,9 +36,13 @@ def page(name: str) -> str:
     return (ROOT / "docs" / name).read_text(encoding="utf-8")
 
 
-def sections(name: str) -> dict[str, str]:
-    """Split a page at its third-level headings: first word of the heading to the text below it, heading included."""
-    parts = re.split(r"^### ", page(name), flags=re.MULTILINE)[1:]
+def sections(name: str, chapter: str | None = None) -> dict[str, str]:
+    """Split a page at its third-level headings: first word of the heading to the text below it, heading included.
+
+    With *chapter*, only what is below that second-level heading.
+    """
+    text = page(name) if chapter is None else page(name).split(f"\n## {chapter}\n")[1].split("\n## ")[0]
+    parts = re.split(r"^### ", text, flags=re.MULTILINE)[1:]
     return {re.findall(r"\w+", part)[0]: part for part in parts}
 
 
@@ -86,26 +98,74 @@ def test_every_testing_name_has_a_section(name: str) -> None:
     assert missing(getattr(streamguard.testing, name), found[name]) == set()
 
 
+INNER = {
+    "CommandStream": {"plan"},
+    "Dispatcher": {"run_recorded", "runs"},
+    "DispatchStream": {"execution", "channel"},
+    "RecordStore": {
+        *("ours", "opened", "writing", "reading", "begin_execution", "begin_turn", "commit_response", "commit_turn"),
+        *("transition", "renew", "give_up_lease", "reconcile"),
+    },
+    "StreamMember": {"remote", "keywords"},
+}
+"""What the package uses itself, and nobody else is to."""
+
+
+@pytest.mark.parametrize("name", DISPATCH_NAMES)
+def test_every_name_of_the_dispatcher_has_a_section(name: str) -> None:
+    """Each public name of streamguard.dispatch has a section that mentions its members, arguments, and words."""
+    section = sections("api.md", "streamguard.dispatch")[name]
+    thing = getattr(streamguard.dispatch, name)
+    told, known = words(section), set(members(thing))
+    if isinstance(thing, type) and issubclass(thing, enum.Enum):
+        known = {each.value for each in thing}
+    elif isinstance(thing, type) and not issubclass(thing, Exception):
+        known |= {*inspect.signature(thing).parameters} - {"args", "kwargs"}
+    assert {each for each in known if not each.startswith("_")} - INNER.get(name, set()) - told == set()
+
+
+def test_the_options_of_a_command_are_listed() -> None:
+    """Each keyword of run_command is in its section."""
+    assert CommandOptions.__annotations__.keys() - words(sections("api.md")["run_command"]) == set()
+
+
+def test_a_store_is_loaded_where_it_is_asked_for() -> None:
+    """The package hands it out like its other names, and no name that it does not have."""
+    assert streamguard.dispatch.RecordStore is RecordStore
+    with pytest.raises(AttributeError, match="no attribute 'Records'"):
+        streamguard.dispatch.Records  # type: ignore[attr-defined] # noqa: B018
+
+
+@pytest.mark.parametrize("name", JOURNAL_NAMES)
+def test_every_name_of_the_journal_is_explained(name: str) -> None:
+    """Each public name of streamguard.journal is in its part of api.md, or has a section as one of streamguard's."""
+    found = sections("api.md", "streamguard.journal")
+    if name in found:
+        assert missing(getattr(streamguard.journal, name), found[name]) == set()
+    else:
+        assert name in streamguard.__all__ or name in words("".join(found.values()))
+
+
 def test_requests_keywords_are_listed() -> None:
     """Each keyword of requests that passes through is in guarded_stream's section."""
     assert RequestKeywords.__annotations__.keys() - words(sections("api.md")["guarded_stream"]) == set()
 
 
-@pytest.mark.parametrize("name", errors.__all__)
+@pytest.mark.parametrize("name", ERRORS)
 def test_every_error_and_attribute_is_explained(name: str) -> None:
     """errors.md, and api.md, name each error class; errors.md names each of its attributes."""
     assert name in page("errors.md")
     assert name in page("api.md")
-    assert missing(getattr(errors, name), page("errors.md")) == set()
+    assert missing(ERRORS[name], page("errors.md")) == set()
 
 
 def test_the_error_tree_is_the_tree() -> None:
     """The tree in errors.md has each class one step to the right of its base."""
     tree = page("errors.md").split("```")[1]
     indent = {match[2]: len(match[1]) for match in re.finditer(r"^([│ ├└─]*)(\w+)", tree, flags=re.MULTILINE)}
-    assert indent.keys() == set(errors.__all__)
+    assert indent.keys() == ERRORS.keys()
     for name in indent.keys() - {"StreamguardError"}:
-        bases = [kind.__name__ for kind in getattr(errors, name).__mro__[1:]]
+        bases = [kind.__name__ for kind in ERRORS[name].__mro__[1:]]
         assert indent[name] == indent[next(base for base in bases if base in indent)] + 4
 
 
@@ -120,8 +180,8 @@ def test_limits_and_their_defaults_are_true(limit: str) -> None:
 
 
 def test_every_phase_is_named() -> None:
-    """Each phase that a report can have is in its section of api.md."""
-    assert {phase.value for phase in Phase} - words(sections("api.md")["StreamReport"]) == set()
+    """Each phase that a report can have is in its section of api.md: not the clock behind the finish reason."""
+    assert {phase.value for phase in Phase} - {"grace"} - words(sections("api.md")["StreamReport"]) == set()
 
 
 def test_the_3_am_table_quotes_real_messages() -> None:

@@ -27,7 +27,7 @@ class StepReport:
     status: StepStatus
     """ok, timeout, error, skipped, cancelled."""
     reason: str | None = None
-    """Why, in one of the words of `docs/status.md`; None for a plain ok."""
+    """Why, in one of the words of `docs/status.md`; None for a plain ok, and for a bug."""
     critical: bool
     """Whether the run cannot do without it: it has no fallback."""
     fallback: str | None = None

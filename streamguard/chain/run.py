@@ -24,6 +24,7 @@ from .attempts import Ended, perform
 from .context import Results, SessionSource, StepContext
 from .faults import Fault
 from .ledger import Ledger, Stop
+from .report import StepReport
 from .running import Running, Unsettled, alarm, budget_facts
 from .status import Budget, plan_budget
 from .step import Settled, Step
@@ -232,7 +233,7 @@ class Run:
         running.ctx.token.detach()
         fault, step = running.fault(ended), running.step
         if fault is None and ended.failure is not None:
-            self._give_up(step, ended.failure)
+            self._give_up(step, ended.failure, running.facts(ended) if running.settles is None else running.settles.facts)
         elif running.settles is not None:
             self._settle(step, running.settles, ended.value if fault is None else None, overran=running.overran)
         elif fault is None:
@@ -258,7 +259,8 @@ class Run:
             self._fail(step, Fault("timeout", "unknown_outcome"), unsettled.failure, **facts)
         elif not isinstance(found, Settled):
             kind = type(found).__name__
-            self._give_up(step, UsageError(f"verify= of step {step.name!r} returns a Settled or None, not {kind}"))
+            bug = UsageError(f"verify= of step {step.name!r} returns a Settled or None, not {kind}")
+            self._give_up(step, bug, facts)
         elif found.done:
             self._succeed(step, found.value, reason="verified", **facts)
         else:
@@ -270,15 +272,28 @@ class Run:
 
     def _fail(self, step: Step[Any], fault: Fault, error: BaseException | None = None, **facts: Any) -> None:
         self._ledger.fail(step, fault.status, fault.reason, error, **facts)
+        self._ended_without_value(step)
+
+    def _give_up(self, step: Step[Any], bug: BaseException, facts: Mapping[str, Any]) -> None:
+        """End the run for a bug: it is raised once the other steps are gone."""
+        self._bug = self._bug or bug
+        report = StepReport(
+            name=step.name,
+            status="error",  # without a reason: a bug has no word
+            critical=step.critical,
+            limit=step.limit,
+            error_type=type(bug).__name__,  # and not the bug itself: the ledger is among its frames
+            **facts,
+        )
+        self._ledger.reports[step.name] = report
+        self._ledger.tell.step_finished(report)
+        self._ledger.stop("critical_failed")
+        self._ended_without_value(step)
+
+    def _ended_without_value(self, step: Step[Any]) -> None:
         self._order.done(step.name)
         if self._ledger.stopped is not None:
             self._stop(self._ledger.stopped)
-
-    def _give_up(self, step: Step[Any], bug: BaseException) -> None:
-        """End the run for a bug: it is raised once the other steps are gone."""
-        self._bug = self._bug or bug
-        self._ledger.stop("critical_failed")
-        self._fail(step, Fault("error", "critical_failed"))  # without the bug: the ledger is among its frames
 
     def _note_cancel(self) -> None:
         if self._token.cancelled and self._ledger.stopped is None:

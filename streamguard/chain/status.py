@@ -48,7 +48,7 @@ REASONS: Final[dict[str, str]] = {
     "stream_inactive": "A stream that it read went silent.",
     "unknown_outcome": "A write, or one of its attempts, timed out: the service may have done it, or may do it yet.",
     "dependency_failed": "A step that it needs has no value.",
-    "critical_failed": "A critical step failed, which ends the run.",
+    "critical_failed": "A critical step failed, or any step had a bug, which ends the run.",
     "run_cancelled": "The caller's token was cancelled.",
     "fallback_failed": "The step failed, and then its fallback raised.",
     "http_error": "An HTTP error whose status is not known; else the status: `http_500`.",

@@ -64,6 +64,7 @@ def report(
             ctx.exit(Exit.COMPLETE if found else Exit.FAILED)
         summary = _read(store, lambda: summed_up(store.entries(since=_instant(since), name=name)))
         summary.unreadable = store.unreadable
+        summary.narrowed = name is not None or since is not None
     sureness = Sureness(quantile, confidence)
     advice = advise(summary, sureness)
     if page is None:

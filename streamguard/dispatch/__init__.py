@@ -1,5 +1,7 @@
 """Members under exactly one output timeout: one timer, one stop, one outcome (`pip install 'streamguard[dispatch]'`)."""
 
+from typing import TYPE_CHECKING
+
 from .callable_member import CallableMember
 from .command import CommandStream, iter_command, run_command
 from .command_member import CommandMember
@@ -13,6 +15,9 @@ from .route import MemberEvent
 from .spawn import CommandStartError
 from .stream_member import StreamMember
 from .summary import DispatchOutcome, TurnOutcome
+
+if TYPE_CHECKING:
+    from .records import RecordStore
 
 __all__ = [
     "CallableMember",
@@ -29,6 +34,7 @@ __all__ = [
     "Kind",
     "Member",
     "MemberEvent",
+    "RecordStore",
     "ResponseStatus",
     "Stall",
     "StreamMember",
@@ -39,3 +45,13 @@ __all__ = [
     "routing_signal",
     "run_command",
 ]
+
+if not TYPE_CHECKING:  # else a type checker would believe in any name
+
+    def __getattr__(name: str) -> object:
+        """Load `RecordStore` where it is asked for: SQLAlchemy takes its time, and not everyone needs it."""
+        if name != "RecordStore":
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        from .records import RecordStore
+
+        return RecordStore

@@ -56,7 +56,7 @@ class CommandResult:
     reason: object = None
     """What was given to `cancel()`."""
     diagnosis: Diagnosis | None = None
-    """What was known when a limit fired."""
+    """What was known when a limit fired. Its instants are seconds since the start."""
     evidence: Evidence | None = None
     """What was seen of the program before it was stopped, when a limit fired."""
     text: str = ""

@@ -45,7 +45,7 @@ class Moment:
     what: Literal["phase", "silence", "limit", "retry", "step"]
     """A phase began; half of a limit was used up; a limit fired; another attempt was decided on; a step ended."""
     name: str
-    """The phase's or the step's."""
+    """The phase's or the step's; of a limit the phase's, `total`, or `deadline`, a surrounding one."""
     at: float | None = None
     """From the start of the stream or run; None where only the order is known."""
     attempt: int | None = None
@@ -53,9 +53,9 @@ class Moment:
     seconds: float | None = None
     """How long it was silent, will pause, or took."""
     limit: float | None = None
-    """The limit that is, or is half, used up; of a step, the seconds that it had."""
+    """The limit that is, or is half, used up; None for a surrounding deadline. Of a step, the seconds that it had."""
     status: str | None = None
-    """Of a step: ok, timeout, error, skipped, cancelled; started, if a bug ended the run in it."""
+    """Of a step: ok, timeout, error, skipped, cancelled; started, if the run was left in it, by Ctrl-C say."""
     reason: str | None = None
     fallback: str | None = None
     """The name of what stood in for a step."""

@@ -20,6 +20,12 @@ __all__ = ["Note", "entry_of_run", "entry_of_stream", "entry_of_turn", "instant"
 Note = StreamStalled | StreamRetry | StepStarted | StepFinished
 """What is remembered until the stream or run has ended."""
 
+_DEADLINES = {"total": "total", "ambient": "deadline"}
+"""The names that the limits of these scopes have in the journal."""
+
+_BYSTANDERS = {"cancelled": 1, "skipped": 2}
+"""Of a run that stopped, the steps that did so because of another one: none of them is named if there is that other one."""
+
 _NUMBERS = (
     *("attempts", "chunks", "bytes", "comments", "time_to_headers", "time_to_first_byte", "time_to_first_chunk"),
     *("max_gap", "max_byte_gap", "finish_reason", "status_code", "abandoned_threads"),
@@ -27,7 +33,7 @@ _NUMBERS = (
 
 
 def entry_of_stream(event: StreamFinished, notes: Sequence[Note]) -> JournalEntry:
-    """Return the entry of a stream: the phases of each attempt, and what went wrong in it."""
+    """Return the entry of a stream: the phases of each attempt, and what went wrong in it; last, a deadline."""
     report, told = event.report, event.report.to_log()
     return JournalEntry(
         kind="stream",
@@ -38,7 +44,7 @@ def entry_of_stream(event: StreamFinished, notes: Sequence[Note]) -> JournalEntr
         error_type=report.error_type,
         started_at=report.started_at,
         seconds=report.lifetime,
-        moments=_course(event, notes),
+        moments=(*_course(event, notes), *_deadline(event)),
         numbers={"operation": event.operation, **{name: told[name] for name in _NUMBERS}, "gaps": _gaps(event)},
     )
 
@@ -119,6 +125,13 @@ def _last_states(notes: Iterable[Note]) -> list[Mapping[str, Any]]:
     return list(states.values())
 
 
+def _deadline(event: StreamFinished) -> tuple[Moment, ...]:
+    if event.deadline is None:
+        return ()
+    report, name = event.report, _DEADLINES[event.deadline]
+    return (Moment(what="limit", name=name, at=report.lifetime, attempt=report.attempts or None, limit=event.total),)
+
+
 def _step(report: Mapping[str, Any]) -> Moment:
     return Moment(
         what="step",
@@ -137,7 +150,7 @@ def _step(report: Mapping[str, Any]) -> Moment:
 def _culprit(steps: Sequence[Moment]) -> str | None:
     """Return the step that the run stopped in: the first that has neither its own value nor a fallback's."""
     without = [step for step in steps if step.status != "ok" and step.fallback is None]
-    first = next((step for step in without if step.status != "skipped"), None) or next(iter(without), None)
+    first = min(without, key=lambda step: _BYSTANDERS.get(step.status or "", 0), default=None)
     return None if first is None else first.name
 
 

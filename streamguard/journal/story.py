@@ -52,6 +52,10 @@ def _words(moment: "Moment") -> str:
     match moment.what:
         case "silence":
             return f"silent in phase {moment.name} for half of the limit, {seconds_of(moment.limit)}"
+        case "limit" if moment.name == "deadline":
+            return "the surrounding deadline() passed"
+        case "limit" if moment.name == "total":
+            return f"limit total={_bare(moment.limit)} fired"
         case "limit":
             return f"limit {moment.name}={_bare(moment.limit)} fired: silent for {seconds_of(moment.seconds)}"
         case "retry":

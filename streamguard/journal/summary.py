@@ -16,8 +16,6 @@ LIMITS = ("connect", "response", "first", "idle", "dead", "total")
 _FOLLOWS = {"connect": "response", "response": "first"}
 """A phase's time is known where this one came next: else the attempt broke off in it."""
 
-_TOTAL_FIRED = frozenset({"TotalTimeoutError", "DeadlineExceededError"})
-
 
 class Summary:
     """What the entries come to. Filled by `summed_up()`."""
@@ -31,6 +29,8 @@ class Summary:
         """Entries that could not be written."""
         self.unreadable = 0
         """Rows that could not be read."""
+        self.narrowed = False
+        """Whether only a part of what the journal holds was asked for."""
         self.counts: collections.Counter[tuple[str, str, str]] = collections.Counter()
         """By kind, outcome, and where it stopped."""
         self.first_chunks = [0] * (len(GAP_BOUNDS) + 1)
@@ -65,10 +65,8 @@ class Summary:
             self.first_chunks[bisect.bisect_left(GAP_BOUNDS, first)] += 1
         self.gaps = [known + count for known, (count, _) in zip(self.gaps, entry.numbers["gaps"], strict=True)]
         for moment in entry.moments:
-            if moment.what == "limit":
+            if moment.what == "limit" and moment.name in LIMITS:  # a surrounding deadline is no knob of the stream's
                 self._fire(moment.name, moment.limit)
-        if entry.error_type in _TOTAL_FIRED:
-            self._fire("total", None)
         if entry.outcome == "completed":
             for name, seconds in _healthy(entry):
                 self.samples[name].append(seconds)

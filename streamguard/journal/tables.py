@@ -38,7 +38,9 @@ def title(summary: Summary) -> str:
     """Return how much is summed up, and of what time."""
     unreadable = f"; {unreadable_rows(summary.unreadable)}" if summary.unreadable else ""
     if summary.began is None or summary.ended is None:
-        return f"Nothing to sum up{unreadable}." if unreadable else "The journal is empty."
+        if unreadable:
+            return f"Nothing to sum up{unreadable}."
+        return "Nothing in the journal matches." if summary.narrowed else "The journal is empty."
     totals = {kind: _total(summary, kind) for kind in _KINDS}
     of = ", ".join(f"{total} {kind}{'s' * (total != 1)}" for kind, total in totals.items() if total)
     lost = f"; {summary.lost} more could not be written" if summary.lost else ""

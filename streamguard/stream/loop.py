@@ -194,6 +194,7 @@ class StreamLoop:
             if self._token.cancelled:
                 self._stopped()
             limit = self._settings.limits.total if self._scope == "total" else None
+            self._recorder.deadline_passed = (self._scope, limit)
             self._end("timeout", self._failures.deadline(self._scope, limit, self.text))
 
     def _stopped(self) -> NoReturn:

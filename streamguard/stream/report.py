@@ -141,6 +141,8 @@ class Recorder:
         """The attempts whose thread could not be woken."""
         self.request_id: str | None = None
         self.status_code: int | None = None
+        self.deadline_passed: tuple[str, float | None] | None = None
+        """Scope and limit of the deadline that ended it, if one did."""
         self._final: dict[str, StreamReport] = {}
 
     def start(self) -> None:

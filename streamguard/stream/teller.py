@@ -88,4 +88,12 @@ class Teller:
 
     def _end(self, report: StreamReport) -> StreamFinished:
         gaps = self._recorder.gaps.frozen(report.chunks if self._every_chunk_counts else 0)
-        return StreamFinished(report=report, operation=self._operation, upstream=self._upstream, gaps=gaps)
+        scope, total = self._recorder.deadline_passed or (None, None)
+        return StreamFinished(
+            report=report,
+            operation=self._operation,
+            upstream=self._upstream,
+            gaps=gaps,
+            deadline=scope,
+            total=total,
+        )

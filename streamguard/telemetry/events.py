@@ -130,6 +130,10 @@ class StreamFinished:
     upstream: Upstream
     gaps: Gaps
     """The times between two chunks that count."""
+    deadline: str | None = None
+    """The scope of the deadline that ended it: `"total"`, its own, or `"ambient"`, a surrounding one; None: none did."""
+    total: float | None = None
+    """The `total=` that fired, in seconds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -22,8 +22,8 @@ from .events import (
 
 __all__ = ["log_event", "log_line"]
 
-_UNLOGGED = frozenset({"report", "upstream", "gaps"})
-"""Fields that hold a host, the name of a model (an argument of the caller's), or too much for a line."""
+_UNLOGGED = frozenset({"report", "upstream", "gaps", "deadline", "total"})
+"""Fields that hold a host, the name of a model (an argument of the caller's), what the report's do, or too much."""
 
 _log = logging.getLogger("streamguard")
 _log.addHandler(logging.NullHandler())

@@ -166,7 +166,7 @@ class OpenTelemetryHook:
     def _run_finished(self, event: RunFinished) -> None:
         failed = event.status in (None, "waiting_external_service")
         error_type = event.error_type or event.status or _OTHER
-        attributes = {"streamguard.run.status": event.status}
+        attributes = {"streamguard.run.status": event.status or "raised"}
         for key in [key for key in list(self._spans) if key.startswith(f"{event.id} ")]:
             self._end(key, error_type=None, attributes={"streamguard.step.status": "cancelled"})  # its end was not awaited
         self._end(event.id, error_type=error_type if failed else None, attributes=attributes)

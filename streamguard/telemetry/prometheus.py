@@ -96,7 +96,7 @@ class PrometheusHook:
     def _chain(self, event: Event) -> None:
         match event:
             case RunFinished():
-                self._runs.labels(event.run, event.status or "error").observe(event.seconds)
+                self._runs.labels(event.run, event.status or "raised").observe(event.seconds)
             case StepFinished():
                 self._steps.labels(event.step, event.status, event.reason or "").observe(event.seconds)
             case StepFallback():

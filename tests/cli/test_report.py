@@ -95,6 +95,36 @@ def test_a_name_and_a_time_narrow_it(url: str) -> None:
     assert invoke("report", "--journal", url).stdout.startswith("7 streams,")
 
 
+@pytest.mark.parametrize("options", [("--name", "nobody"), ("--since", "1s"), ("--name", "chat", "--since", "1s")])
+def test_what_matches_nothing_is_no_empty_journal(url: str, options: tuple[str, ...]) -> None:
+    """There are entries, of other names or older ones."""
+    filled(url, 1)
+    assert invoke("report", "--journal", url, *options).stdout == "Nothing in the journal matches.\n"
+
+
+def late_stream() -> object:
+    """Return the id of a stream that took longer than its total."""
+    return failing_stream(total=0.2, idle=None)
+
+
+def stream_under_a_deadline() -> object:
+    """Return the id of a stream for which a surrounding deadline was too short."""
+    with streamguard.deadline(0.2):
+        return failing_stream(total=30, idle=None)
+
+
+def test_only_a_total_of_its_own_is_advised_on(url: str) -> None:
+    """The row of `total` counts it, with its value; a surrounding deadline is in the story of its stream alone."""
+    _, total, deadline = kept(url, good_stream, late_stream, stream_under_a_deadline)
+    lines = words(invoke("report", "--journal", url).stdout)
+    assert "total 1 1 0.2 s - -" in lines
+    assert not [line for line in lines if line.startswith("deadline")]
+    ends = ["s  limit total=0.2 fired", "s  the surrounding deadline() passed"]
+    for id, end in zip((total, deadline), ends, strict=True):
+        story = invoke("report", "--journal", url, "--id", str(id)).stdout
+        assert [other for other in ends if other in story] == [end]
+
+
 def test_a_story_by_its_id(url: str) -> None:
     """What was asked, each phase of the attempt, and where it stopped."""
     _, id = kept(url, good_stream, failing_stream)

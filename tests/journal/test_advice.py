@@ -91,17 +91,21 @@ def test_each_limit_has_its_own_samples() -> None:
 
 
 def test_what_went_wrong_is_counted_and_no_sample() -> None:
-    """A stream that a limit cut shows how often it fired, and at which value."""
+    """A stream that a limit cut shows how often it fired, and at which value; a surrounding deadline is no limit of its."""
     fired = (Moment(what="limit", name="idle", attempt=1, seconds=5.0, limit=5.0),)
     cut = stream_entry(outcome="timeout", stopped_in="idle", moments=fired, error_type="StreamInactivityTimeoutError")
-    total = stream_entry(outcome="timeout", stopped_in="idle", moments=(), error_type="TotalTimeoutError")
-    advice = by_limit(stream_entry(), cut, cut, total, sureness=Sureness())
+    passed = (Moment(what="limit", name="total", at=9.1, limit=9.0), Moment(what="limit", name="deadline", at=7.0))
+    total, ambient = (
+        stream_entry(outcome="timeout", stopped_in="idle", moments=(moment,), error_type="DeadlineExceededError")
+        for moment in passed
+    )
+    advice = by_limit(stream_entry(), cut, cut, total, ambient, sureness=Sureness())
     assert {name: (a.samples, a.fired, a.fired_at) for name, a in advice.items()} == {
         "connect": (1, 0, None),
         "response": (1, 0, None),
         "first": (1, 0, None),
         "idle": (1, 2, 5.0),
         "dead": (1, 0, None),
-        "total": (1, 1, None),
+        "total": (1, 1, 9.0),
     }
     assert {a.suggested for a in advice.values()} == {None}

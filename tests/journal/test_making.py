@@ -82,10 +82,12 @@ def test_a_run_without_a_result_tells_how_far_each_step_came() -> None:
 
 
 def test_a_skipped_step_is_not_the_culprit() -> None:
-    """A run stopped in the step that failed, not in one before it that was never started for another reason."""
+    """A run stopped in the step that failed, not in one before it that never started, or was cut, because of another."""
     steps = [
         {"name": "first", "status": "skipped", "reason": "dependency_failed"},
-        {"name": "second", "status": "timeout", "reason": "step_limit"},
+        {"name": "second", "status": "cancelled", "reason": "critical_failed"},
+        {"name": "third", "status": "timeout", "reason": "step_limit"},
     ]
-    event = RunFinished(id="r", run="a", status="waiting_external_service", seconds=1, details={"steps": steps})
-    assert entry_of_run(event, [], 100.0).stopped_in == "second"
+    for known, culprit in ((steps, "third"), (steps[:2], "second"), (steps[:1], "first")):
+        event = RunFinished(id="r", run="a", status="waiting_external_service", seconds=1, details={"steps": known})
+        assert entry_of_run(event, [], 100.0).stopped_in == culprit

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import streamguard
-from streamguard import Chain, UsageError, before_first_chunk, guarded_stream, recent
+from streamguard import Chain, UsageError, before_first_chunk, bounded_call, current_token, deadline, guarded_stream, recent
 from streamguard.core import NOT_GIVEN
 from streamguard.journal import JournalEntry
 from streamguard.journal.recorder import Recorder
@@ -118,6 +118,31 @@ def test_a_run_that_was_left_is_no_failure(inline: bool) -> None:
     assert (told[0].status, told[0].error_type, found(told[0].id)) == ("cancelled", "KeyboardInterrupt", None)
 
 
+def asks_under_a_limit_of_its_own(request: Any) -> Any:
+    return bounded_call(lambda: current_token.get().wait(5), limit=0.05)  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(
+    ("options", "around", "moments"),
+    [
+        ({"total": 0.2}, 30, [("total", 0.2)]),
+        ({"total": 30}, 0.2, [("deadline", None)]),
+        ({"total": 0}, None, [("total", 0)]),
+        ({"auth": asks_under_a_limit_of_its_own}, None, []),
+    ],
+)
+def test_a_deadline_is_remembered_as_whose_it_was(
+    options: dict[str, Any], around: float | None, moments: list[tuple[str, float | None]]
+) -> None:
+    """The last moment is the stream's own total, with its value, or a surrounding deadline; one in auth= is neither."""
+    with deadline(around):
+        entry = the(failing_stream(**{"idle": None, **options}))
+    assert (entry.outcome, entry.error_type) == ("timeout", "DeadlineExceededError")
+    fired = [moment for moment in entry.moments if moment.what == "limit"]
+    assert [(moment.name, moment.limit) for moment in fired] == moments
+    assert all(moment is entry.moments[-1] and moment.at == pytest.approx(entry.seconds, abs=0.1) for moment in fired)
+
+
 def test_a_run_that_waits_is_remembered_with_its_steps() -> None:
     """Each step with its status and reason; it stopped in the first one that has no value."""
     entry = the(run_that_waits())
@@ -144,7 +169,11 @@ def test_a_run_that_a_bug_ended_is_remembered() -> None:
         chain.run()
     entry = recent()[-1]
     assert (entry.outcome, entry.stopped_in, entry.error_type) == ("raised", "broken", "NameError")
-    assert [m.name for m in entry.moments] == ["fine", "broken"]
+    assert [(m.name, m.status, m.reason, m.error_type) for m in entry.moments] == [
+        ("fine", "ok", None, None),
+        ("broken", "error", None, "NameError"),
+    ]
+    assert "  broken: error, took 0." in str(entry)
 
 
 def test_a_turn_that_was_stopped_is_remembered() -> None:

@@ -109,8 +109,11 @@ def test_the_text_shows_all_of_it() -> None:
 
 
 def test_an_empty_journal_says_so() -> None:
-    """No table, no bar, no advice."""
-    assert text_of(Summary()) == "The journal is empty."
+    """No table, no bar, no advice; and it is not called empty where only a part of it was asked for."""
+    summary = Summary()
+    assert text_of(summary) == "The journal is empty."
+    summary.narrowed = True
+    assert text_of(summary) == "Nothing in the journal matches."
 
 
 class Page(HTMLParser):

@@ -249,6 +249,7 @@ def test_the_status_of_a_run(telemetry: Telemetry, status: str | None, raised: s
     span = telemetry.span("run agent")
     assert (span.status.status_code is StatusCode.ERROR) == (error_type is not None)
     assert (span.attributes or {}).get("error.type") == error_type
+    assert (span.attributes or {})["streamguard.run.status"] == (status or "raised")
 
 
 def test_a_step_is_the_current_span_of_its_thread(telemetry: Telemetry, streamguard_gateway: Serve) -> None:

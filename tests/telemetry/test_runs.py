@@ -103,6 +103,38 @@ def test_a_bug_ends_the_run_with_its_type(told: list[Event]) -> None:
     assert (end.status, end.error_type) == (None, "ZeroDivisionError")
 
 
+def test_a_bug_is_its_steps_and_has_no_word(told: list[Event]) -> None:
+    """The step that had it is an error without a reason, with the type; the others stopped for it."""
+    registry = CollectorRegistry()
+    set_hooks([told.append, PrometheusHook(registry)])
+    begun = threading.Event()
+    chain = Chain("agent", max_parallel=2)
+
+    def waits(ctx: Any) -> None:
+        begun.set()
+        ctx.token.wait(10)
+
+    chain.step(waits, name="beside")
+    chain.step(lambda ctx: 1 / begun.wait(10) / 0, name="buggy", fallback=1, limit=20)
+    chain.step(lambda ctx: None, name="later", needs="beside")
+    with pytest.raises(ZeroDivisionError):
+        chain.run()
+    ends = {end.step: end for end in only(told, StepFinished)}
+    assert {name: (end.status, end.reason, end.error_type) for name, end in ends.items()} == {
+        "buggy": ("error", None, "ZeroDivisionError"),
+        "beside": ("cancelled", "critical_failed", None),
+        "later": ("skipped", "critical_failed", None),
+    }
+    assert only(told, StepFallback) == []
+    details = ends["buggy"].details
+    assert (details["error_type"], details["budget"], details["attempts"]) == ("ZeroDivisionError", 20, 1)
+    assert details["duration"] == ends["buggy"].seconds
+    step = {"step": "buggy", "status": "error", "reason": ""}
+    assert registry.get_sample_value("streamguard_step_duration_seconds_count", step) == 1
+    run = {"run": "agent", "status": "raised"}
+    assert registry.get_sample_value("streamguard_run_duration_seconds_count", run) == 1
+
+
 def test_a_step_that_is_left_behind_is_told(told: list[Event]) -> None:
     """Its thread is one of kind `step`."""
     stop = threading.Event()
