@@ -33,7 +33,7 @@ def dispatch(ctx: click.Context, /, file: Path, **given: Any) -> None:
     """Give one prompt to the members that FILE, in TOML, describes; stop those that hang.
 
     A live table shows them on a terminal; elsewhere it is printed once, at the end. Nothing of a member's program is left
-    behind. Ctrl-C, SIGTERM, SIGHUP and SIGQUIT stop all of them.
+    behind. Ctrl-C, SIGTERM, SIGHUP and SIGQUIT stop all of them; a second one kills them; a third one ends at once.
 
     Exit code: 0 every member that was not cancelled succeeded; 124 a member was stopped by the output timeout; 1 any other
     failure; 2 wrong usage; 128 + N if signal N stopped it: 130 Ctrl-C, 143 SIGTERM, 129 SIGHUP.

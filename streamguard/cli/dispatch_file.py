@@ -30,15 +30,20 @@ def _is_list(value: Any) -> bool:
     return isinstance(value, list) and all(isinstance(element, str) for element in value)
 
 
+def _is_patterns(value: Any) -> bool:
+    return _is_text(value) or _is_list(value)
+
+
 def _is_table(value: Any) -> bool:
     return isinstance(value, dict) and _is_list([*value.values()])
 
 
 _TYPES: dict[str, tuple[Callable[[Any], bool], str]] = {
-    **dict.fromkeys(("program", "url", "model", "auth_env", "cwd", "format"), (_is_text, "text that is not empty")),
+    **dict.fromkeys(("program", "url", "auth_env", "format"), (_is_text, "text that is not empty")),
+    **dict.fromkeys(("model", "cwd"), (lambda value: isinstance(value, str), "text")),
     **dict.fromkeys(("command", "resume", "arguments"), (_is_list, "a list of texts")),
     **dict.fromkeys(("env", "headers"), (_is_table, "a table of texts")),
-    **dict.fromkeys(("ignore", "final"), (lambda value: _is_text(value) or _is_list(value), "text, or a list of texts")),
+    **dict.fromkeys(("ignore", "final"), (_is_patterns, "text that is not empty, or a list of texts")),
     **dict.fromkeys(("pty", "strict"), (lambda value: isinstance(value, bool), "true or false")),
 }
 """What a member's keys take; those of durations and the name are read elsewhere."""

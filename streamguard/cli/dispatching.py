@@ -1,5 +1,6 @@
 """Runs the dispatch that a file describes, and shows it."""
 
+import os
 import signal
 from pathlib import Path
 from typing import IO, Any
@@ -11,6 +12,7 @@ from rich.live import Live
 from ..core import CancelToken
 from ..core.limits import NOT_GIVEN
 from ..dispatch import Dispatcher, DispatchOutcome, DispatchStream
+from ..dispatch.process import kill_running
 from ..errors import UsageError
 from .dispatch_file import read_dispatch_file
 from .dispatch_table import DispatchTable, last_line
@@ -54,17 +56,24 @@ def run_dispatch(
 
 
 class _Stop:
-    """Stops the dispatch at the first signal that ends it; further ones change nothing."""
+    """Stops the dispatch at the first signal, with the members' graces; without at the second one; ends at the third."""
 
     def __init__(self) -> None:
         self.token = CancelToken()
         self.exit_code = 0
         """128 and the number of the first signal; 0: none came."""
+        self._came = 0
 
     def hear(self, number: int) -> None:
         """Note the signal, and stop. It runs in a signal handler."""
+        self._came += 1
         self.exit_code = self.exit_code or 128 + number
         self.token.cancel(signal.Signals(number).name)
+        if self._came > 1:
+            kill_running(now=self._came > 2)
+        if self._came > 2:
+            signal.signal(number, signal.SIG_DFL)
+            os.kill(os.getpid(), number)
 
 
 def _watched(stream: DispatchStream, table: DispatchTable, console: Console) -> DispatchOutcome:

@@ -23,7 +23,8 @@ def open_outputs() -> None:
 
 
 def write_record(record: dict[str, Any], file: IO[str]) -> None:
-    """Write *record* to *file* as JSON, and be sure that it is there. Raises ClickException if it cannot be written."""
+    """Write *record* to *file* as JSON, and be sure that it is there. Raises ClickException if it cannot be written,
+    BrokenPipeError if nobody reads it."""
     try:
         json.dump(record, file, indent=2)
         file.write("\n")
@@ -31,6 +32,8 @@ def write_record(record: dict[str, Any], file: IO[str]) -> None:
     except OSError as exc:
         with contextlib.suppress(OSError):
             file.close()  # now, since it would fail in the same way later
+        if isinstance(exc, BrokenPipeError):
+            raise
         raise click.ClickException(f"cannot write the report: {exc.strerror}") from None
 
 

@@ -92,12 +92,15 @@ def run(ctx: click.Context, /, command: tuple[str, ...], **options: Any) -> None
         raise click.ClickException(f"it needs {exc.name}: pip install 'streamguard[dispatch]'") from None
     report, quiet = options.pop("report"), options.pop("quiet")
     verdict = supervise(command, quiet=quiet, **options)
-    if report is not None:
-        write_record(verdict.record(), report)
+    told = (verdict.exit_code or not quiet) and not verdict.pipe_closed
+    try:
+        if told and not (verdict.hurried and _is_paused(sys.stderr, PATIENCE)):
+            click.echo(verdict.last_line(), err=True)
+    finally:
+        if report is not None:
+            write_record(verdict.record(), report)
     if verdict.pipe_closed:
         raise BrokenPipeError
-    if (verdict.exit_code or not quiet) and not (verdict.hurried and _is_paused(sys.stderr, PATIENCE)):
-        click.echo(verdict.last_line(), err=True)
     ctx.exit(verdict.exit_code)
 
 

@@ -12,11 +12,17 @@ __all__ = ["RunVerdict"]
 
 @dataclass(frozen=True, slots=True)
 class RunVerdict:
-    """What is to be said. *pipe_closed*: nobody read our output any more; *hurried*: nobody can wait for a reader."""
+    """What is to be said.
+
+    pipe_closed: nobody read our output any more.
+    hurried:     nobody can wait for a reader.
+    output_lost: some of the command's output was dropped, since its reader did not take it in time.
+    """
 
     result: CommandResult
     pipe_closed: bool = False
     hurried: bool = False
+    output_lost: bool = False
 
     @property
     def exit_code(self) -> int:
@@ -39,12 +45,15 @@ class RunVerdict:
             parts.append(_deferral(result))
         if result.stopped:
             parts.append("killed, since it did not leave at SIGTERM" if result.killed else "it left at SIGTERM")
+        if self.output_lost:
+            parts.append("output was dropped, as nobody took it in time")
         parts += [self._how(), f"{result.duration:.1f} s in all"]
         return " ".join(printable("; ".join(parts)).split())
 
     def record(self) -> dict[str, Any]:
         """Return the report as plain data."""
-        return {**self.result.to_dict(), "command_exit_code": self.result.exit_code, "exit_code": int(self.exit_code)}
+        own = {"command_exit_code": self.result.exit_code, "exit_code": int(self.exit_code)}
+        return {**self.result.to_dict(), **own, "output_lost": self.output_lost}
 
     def _what(self) -> str:
         result = self.result

@@ -6,7 +6,9 @@ import json
 import os
 import select
 import signal
+import stat
 import sys
+import time
 from collections.abc import Callable, Sequence
 from typing import IO, Any
 
@@ -31,6 +33,7 @@ __all__ = ["PATIENCE", "supervise"]
 _ON_STALL_SECONDS = 9.0
 _ON_STALL_GRACE = 0.5
 _LOOK_SECONDS = 0.2
+_REFUSED_SECONDS = 0.02
 PATIENCE = 1.0
 """Seconds that a reader may take nothing (a paused pager, say) before it is dropped, if nobody can wait."""
 
@@ -54,7 +57,7 @@ def supervise(command: Sequence[str], *, quiet: bool, on_stall: str | None, **op
             signals.attach(stream)
             for output in stream:
                 passage.write(output)
-    return RunVerdict(stream.result, passage.closed, passage.hurried)
+    return RunVerdict(stream.result, passage.closed, passage.hurried, passage.output_lost or stream.overflowed)
 
 
 def _plan(command: Sequence[str], on_stall: str | None, options: dict[str, Any]) -> CommandPlan:
@@ -79,11 +82,17 @@ class _Passage:
         self._outputs: dict[str, IO[bytes]] = {"stdout": sys.stdout.buffer, "stderr": sys.stderr.buffer}
         self.closed = False
         """Whether nobody reads our standard output any more: then the command is stopped."""
+        self._lossy: set[str] = set()
+
+    @property
+    def output_lost(self) -> bool:
+        """Whether something was dropped, as nobody took it in time."""
+        return bool(self._lossy)
 
     @property
     def hurried(self) -> bool:
-        """Whether nobody can wait for a paused reader: the command was stopped, or a signal wants us to end."""
-        return self._stream.stopping or self._signals.came
+        """Whether nobody can wait for a paused reader: the command is stopped, or a signal wants us to end."""
+        return self._stream.stopping or self._signals.ending
 
     def write(self, output: RawOutput) -> None:
         """Write it. Raises OSError if it cannot be written for another reason than that nobody reads it."""
@@ -91,8 +100,8 @@ class _Passage:
         if out is None:
             return
         try:
-            if not self._put(out, output.data):
-                del self._outputs[output.stream]
+            if not self._put(out, output.data, 0.0 if output.stream in self._lossy else PATIENCE):
+                self._lossy.add(output.stream)
         except BrokenPipeError:
             del self._outputs[output.stream]
             if output.stream == "stdout":
@@ -101,20 +110,26 @@ class _Passage:
             else:
                 _forget_stderr()
 
-    def _put(self, out: IO[bytes], data: bytes) -> bool:
-        """Write all of *data*, however long that takes, and return True; unless nobody takes it, and nobody can wait."""
+    def _put(self, out: IO[bytes], data: bytes, patience: float) -> bool:
+        """Write all of *data*, however long that takes, and return True.
+
+        Where nobody can wait, give up once nothing is taken for *patience* seconds, and return False.
+        """
         descriptor = descriptor_of(out)
         if descriptor is None:
             out.write(data)
             out.flush()
             return True
-        left, since = memoryview(data), monotonic()
+        left, since, size = memoryview(data), monotonic(), _at_once(descriptor)
         while left:
-            if has_room(descriptor, _LOOK_SECONDS):
-                with contextlib.suppress(BlockingIOError):
-                    left = left[os.write(descriptor, left[: select.PIPE_BUF]) :]
-                since = monotonic()
-            elif self.hurried and monotonic() - since >= PATIENCE:
+            if has_room(descriptor, min(patience, _LOOK_SECONDS) if self.hurried else _LOOK_SECONDS):
+                try:
+                    left = left[os.write(descriptor, left[:size]) :]
+                    since = monotonic()
+                    continue
+                except BlockingIOError:  # a pipe that does not block may say that there is room, and refuse
+                    time.sleep(_REFUSED_SECONDS)
+            if self.hurried and monotonic() - since >= patience:
                 return False
         return True
 
@@ -126,8 +141,8 @@ class _Signals:
     """
 
     def __init__(self) -> None:
-        self.came = False
-        """Whether there was one."""
+        self.ending = False
+        """Whether there was one that ends the command; one that was only passed on to it does not."""
         self._stream: RawStream | None = None
         self._early: list[int] = []
         self._interrupts = 0
@@ -140,23 +155,29 @@ class _Signals:
 
     def hear(self, number: int) -> None:
         """Do what the signal *number* asks for. It runs in a signal handler."""
-        self.came = True
         if self._stream is None:
             self._early.append(number)
         elif number == signal.SIGINT:
             self._interrupt(self._stream)
         else:
+            self.ending = True
             opening = None if number == signal.SIGTERM else number  # SIGTERM is how it is stopped anyway
             self._stream.stop(signal.Signals(number).name, opening=opening)
 
     def _interrupt(self, stream: RawStream) -> None:
         self._interrupts += 1
-        if self._interrupts == 1:
+        if self._interrupts == 1 and not stream.ended:
             stream.signal(signal.SIGINT)
         else:
+            self.ending = True
             stream.stop("SIGINT", opening=signal.SIGINT)
         if self._interrupts > 2:
             stream.kill()
+
+
+def _at_once(descriptor: int) -> int:
+    """Return how many bytes can be written there without being held where there is room: a pipe's page, a file's all."""
+    return sys.maxsize if stat.S_ISREG(os.fstat(descriptor).st_mode) else select.PIPE_BUF
 
 
 def _forget_stderr() -> None:

@@ -10,7 +10,7 @@ from typing import Any, Generic, Self, TypeVar, Unpack
 from ..core.clock import monotonic
 from ..core.pump import End
 from ..errors import UsageError
-from .command_clock import CommandClock
+from .command_clock import FINISHED, CommandClock
 from .command_plan import CommandOptions, CommandPlan
 from .command_watch import CommandWatch, RawOutput
 from .events import Event
@@ -143,8 +143,13 @@ class CommandStream(Generic[T], Iterator[T]):
 
     @property
     def stopping(self) -> bool:
-        """Whether it is being stopped, or was: by a limit, a cancel, or for lingering behind its result."""
-        return self._token.cancelled
+        """Whether it is being stopped, or was, by a limit or a cancel: what only lingers behind its result is not."""
+        return self._token.cancelled and self._token.reason != FINISHED
+
+    @property
+    def overflowed(self) -> bool:
+        """Whether some of what it said while it was being stopped was dropped, since nobody took it."""
+        return self._process.overflowed
 
     def read(self) -> CommandResult:
         """Take, and drop, the rest of the events; return the result."""

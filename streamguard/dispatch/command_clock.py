@@ -56,6 +56,7 @@ class CommandClock:
         self._limits = limits
         self._start = now
         self._awaits_first = limits.first is not None
+        self._first_since = now
         self._finished_at: float | None = None
         self._output = OutputTimeout(limits.idle or math.inf, now, tool_timeout=limits.tool_timeout)
 
@@ -88,6 +89,10 @@ class CommandClock:
         """Note that the program is, or no longer is, held back by us: that is no silence of its own (T1)."""
         (self._output.pause if held else self._output.resume)(now)
 
+    def excuse(self, now: float, late: float) -> None:
+        """Note that the wake-up at *now* was *late* seconds late: see `OutputTimeout.excuse`. It holds for *first* too."""
+        self._first_since += self._output.excuse(now, late)
+
     def needs_sample(self, now: float) -> bool:
         """Whether the program's CPU is to be measured for `due()`."""
         return not (self._awaits_first or self.finished) and self._output.needs_sample(now)
@@ -118,7 +123,7 @@ class CommandClock:
         if self._finished_at is not None:
             yield FINISHED, limits.linger, self._finished_at
         elif self._awaits_first and limits.first is not None:
-            yield "first", limits.first, self._start
+            yield "first", limits.first, self._first_since
 
     def _fired(self, name: str, limit: float, elapsed: float, known: tuple[float, Activity, float | None]) -> LimitFired:
         return LimitFired(name, limit, elapsed, dataclasses.replace(self.diagnosis(*known), timeout=limit))

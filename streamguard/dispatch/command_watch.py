@@ -11,7 +11,7 @@ from .evidence import Evidence, take_evidence
 from .formats import Format
 from .lines import Tail
 from .liveness import ActivityProbe
-from .output_timeout import Activity
+from .output_timeout import Activity, Diagnosis
 from .process import Exit, Stopping
 from .result import CommandResult, Stall, timeout_sentence
 
@@ -92,7 +92,8 @@ class CommandWatch:
             activity, rate = self._probe.activity(now), self._probe.rate
         due = self._clock.due(now, activity, rate)
         if isinstance(due, LimitFired):
-            return Stopping(due, self._stall if self._on_stall else None)
+            fired = dataclasses.replace(due, diagnosis=_since(self._start, due.diagnosis))
+            return Stopping(fired, self._stall if self._on_stall else None)
         return Stopping(FINISHED) if isinstance(due, str) else due
 
     def stopped(self, now: float, reason: object) -> None:
@@ -105,6 +106,10 @@ class CommandWatch:
     def held_back(self, now: float, held: bool) -> None:
         """Stop the clock of silence while it is we who hold the program back."""
         self._clock.hold(now, held)
+
+    def woken_late(self, now: float, late: float) -> None:
+        """Take off what nobody could listen to."""
+        self._clock.excuse(now, late)
 
     def ended(self, now: float, exit: Exit) -> Iterator[Event]:
         """Hand over the last events; the last one of all is `done`."""
@@ -206,3 +211,9 @@ class CommandWatch:
 @dataclass(frozen=True, slots=True)
 class _Cancelled:
     reason: object
+
+
+def _since(start: float, diagnosis: Diagnosis) -> Diagnosis:
+    """Return *diagnosis* with seconds since *start* where it has instants of the monotonic clock."""
+    found = {name: getattr(diagnosis, name) for name in ("first_output_at", "last_output_at", "last_signal_at")}
+    return dataclasses.replace(diagnosis, **{name: at - start for name, at in found.items() if at is not None})

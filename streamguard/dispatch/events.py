@@ -3,7 +3,9 @@
 One class with kinds: every format maps its lines to it, every route reads the same few fields.
 """
 
-from dataclasses import dataclass, field
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
@@ -89,23 +91,47 @@ def bounded(line: str, limit: int = RAW_LIMIT) -> str:
     return line if len(line) <= limit else f"{line[: limit - 1]}…"
 
 
-_TEXT, _NAME = (str, "text"), (str | None, "text or None")
-_FIELDS: dict[str, tuple[Any, str]] = {
-    "kind": (Kind, "a Kind"),
+@dataclass(frozen=True, slots=True)
+class _Field:
+    """What a field holds; *near* is what can be made that by *make*, which raises ValueError if it cannot."""
+
+    kind: Any
+    what: str
+    near: Any = ()
+    make: Callable[[Any], Any] = str
+
+
+_TEXT, _NAME = _Field(str, "text"), _Field(str | None, "text or None", int | uuid.UUID)
+_FIELDS: dict[str, _Field] = {
+    "kind": _Field(Kind, "a Kind", str, Kind),
     **dict.fromkeys(("text", "raw"), _TEXT),
     **dict.fromkeys(("tool", "tool_id", "session_id", "error_code"), _NAME),
-    "data": (dict, "a dict"),
+    "data": _Field(dict, "a dict", Mapping | None, lambda data: dict(data or {})),
 }
 
 
 def checked(event: object) -> Event:
-    """Return *event*, which a member of the user's may have made. Raises TypeError for what is none, naming the field."""
+    """Return *event*, which a member of the user's may have made, with what is near enough made right.
+
+    A kind may be its word, a name a number, `data` any mapping. Raises TypeError for anything else, naming the field.
+    """
     if not isinstance(event, Event):
         raise TypeError(f"a member yields Events, not {type(event).__name__}")
-    for name, (kind, what) in _FIELDS.items():
-        if not isinstance(value := getattr(event, name), kind):
-            raise TypeError(f"an Event's {name}= takes {what}, not {type(value).__name__}")
-    return event
+    made = {
+        name: _made(name, field, value)
+        for name, field in _FIELDS.items()
+        if not isinstance(value := getattr(event, name), field.kind)
+    }
+    return replace(event, **made) if made else event
+
+
+def _made(name: str, field: _Field, value: object) -> Any:
+    try:
+        if isinstance(value, field.near):
+            return field.make(value)
+    except ValueError:
+        pass  # a word that is no Kind
+    raise TypeError(f"an Event's {name}= takes {field.what}, not {type(value).__name__}")
 
 
 def storable(text: str) -> str:

@@ -117,7 +117,7 @@ class _Seen:
 
 
 LATE_SECONDS = 0.25
-"""So much behind the time, this process was stopped itself (^Z, a paused container): nothing of what came was heard."""
+"""Who wakes up later than this was stopped itself (^Z, a paused container), and has not heard what came meanwhile."""
 MOST_EXCUSES = 3
 """How often in one silence it may be put down to ourselves that nothing was heard."""
 
@@ -207,14 +207,18 @@ class OutputTimeout:
             self._clock.observe(self._clock.since + shift)
             self._paused_at = None
 
-    def excuse(self, now: float, seconds: float) -> None:
-        """Take *seconds* off the silence at *now*: nobody could listen meanwhile.
+    def excuse(self, now: float, late: float) -> float:
+        """Note that the wake-up at *now* was *late* seconds late; return by how much the silence is shorter for it.
 
-        Three times in one silence, and no more: a machine that is always late may not put off the limit for ever.
+        More than `LATE_SECONDS` are taken off, and `LATE_SECONDS` with them, so that there is a moment to hear what came
+        meanwhile: `MOST_EXCUSES` times in one silence, as a machine that is always late may not put off the limit for ever.
         """
-        if self._paused_at is None and self._excuses < MOST_EXCUSES:
-            self._excuses += 1
-            self._clock.observe(max(self._clock.since, min(now, self._clock.since + seconds)))
+        if late <= LATE_SECONDS or self._paused_at is not None or self._excuses >= MOST_EXCUSES:
+            return 0.0
+        taken = max(0.0, min(late + LATE_SECONDS, self._clock.silence(now)))
+        self._excuses += taken > 0
+        self._clock.observe(self._clock.since + taken)
+        return taken
 
     def needs_sample(self, now: float) -> bool:
         """Whether expiry is so near that the member's CPU is to be measured now, and passed to `due()` (T11)."""

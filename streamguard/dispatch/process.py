@@ -17,12 +17,11 @@ from ..core.cancel import CancelToken
 from ..core.clock import monotonic
 from ..core.pump import End, Feed, Pump
 from .ending import Ending
-from .output_timeout import LATE_SECONDS, MOST_EXCUSES
 from .pipes import Bell, Pipes
 from .spawn import Child, Spec, start_child
 from .sweep import sweeper
 
-__all__ = ["CAPACITY", "Exit", "Process", "Stopping", "Unstarted", "Watch"]
+__all__ = ["CAPACITY", "Exit", "Process", "Stopping", "Unstarted", "Watch", "kill_running"]
 
 T = TypeVar("T")
 
@@ -72,6 +71,10 @@ class Watch(Protocol):
         """Note that the program is held back, since nobody takes its output; or that it no longer is."""
         ...
 
+    def woken_late(self, now: float, late: float) -> None:
+        """Note that nobody listened for *late* seconds up to *now*, but that what had come meanwhile has been heard."""
+        ...
+
     def ended(self, now: float, exit: Exit) -> Iterable[Any]:
         """Return the last items."""
         ...
@@ -102,12 +105,12 @@ class Process(Generic[T]):
         self._signals: queue.SimpleQueue[int] = queue.SimpleQueue()
         self._opening: int | None = None
         self._due = monotonic()
-        self._excuses = 0
         self._owner = os.getpid()
         self.pid = self._child.pid
         self.longest_end = self._ending.longest
         self._pump: Pump[Exit] = Pump(self._supervise, CancelToken(), name=f"{name}-{self.pid}", capacity=sys.maxsize)
         self._forget = token.on_cancel(self._bell.ring)
+        _running[id(self)] = self
 
     def start(self) -> None:
         """Begin to supervise. Raises StreamguardError, and ends the program, if no thread can be started."""
@@ -152,9 +155,20 @@ class Process(Generic[T]):
         self.token.cancel("killed")
         self._bell.ring()
 
+    def kill_now(self) -> None:
+        """Send SIGKILL from here, and leave the rest to nobody: this process is about to end itself."""
+        self._child.signal(signal.SIGKILL)
+        with contextlib.suppress(Exception):  # its own thread may be looking for strays as well
+            self._child.end(signal.SIGKILL)
+
     def join(self, seconds: float) -> bool:
         """Wait for the end of the supervision; return whether it has come."""
         return self._pump.join(seconds)
+
+    @property
+    def overflowed(self) -> bool:
+        """Whether items were dropped while it was being stopped, since nobody took them."""
+        return self._backlog.dropped
 
     @property
     def ours(self) -> bool:
@@ -175,9 +189,10 @@ class Process(Generic[T]):
         return exit
 
     def _received(self, feed: Feed, stream: str, data: bytes) -> None:
-        self._excuses = 0
         for item, size in self._watch.received(monotonic(), stream, data):
-            if not self._backlog.overflows:
+            if self._backlog.overflows:
+                self._backlog.dropped = True
+            else:
                 self._backlog.given += size
                 feed.put((item, size))
 
@@ -198,10 +213,7 @@ class Process(Generic[T]):
     def _listen(self, now: float, pipes: Pipes) -> None:
         """Hear what had come by *now*, before a limit is measured: the wait may have ended late, and empty."""
         pipes.wait(0)
-        if now - self._due > LATE_SECONDS and self._excuses < MOST_EXCUSES and not self._backlog.paused:
-            self._excuses += 1
-            self._watch.held_back(self._due, True)
-            self._watch.held_back(now, False)
+        self._watch.woken_late(now, now - self._due)
 
     def _ask(self, now: float) -> None:
         due = None if self.token.cancelled else self._watch.due(now)
@@ -242,10 +254,25 @@ class Process(Generic[T]):
     def _end(self) -> int | None:
         self._child.end(signal.SIGKILL)  # nobody is left, unless something went wrong
         code = self._child.reap()
+        _running.pop(id(self), None)
         self._child.close()
         self._forget()
         self._bell.close()
         return code
+
+
+_running: dict[int, Process[Any]] = {}
+"""A plain dict: each step with it is a single one, so that a signal handler may read it."""
+
+
+def kill_running(*, now: bool = False) -> None:
+    """Stop every program that runs without a grace. Safe in a signal handler.
+
+    now: send SIGKILL before this returns, for a caller that is about to end, and its threads with it.
+    """
+    for process in [*_running.values()]:
+        if process.ours:
+            (process.kill_now if now else process.kill)()
 
 
 class Unstarted(Process[T]):
@@ -253,6 +280,7 @@ class Unstarted(Process[T]):
 
     def __init__(self, watch: Watch, reason: object, *, token: CancelToken) -> None:
         self.token = token
+        self._backlog = _Backlog()
         self.pid = 0
         self.longest_end = 0.0
         self._owner = os.getpid()
@@ -289,6 +317,7 @@ class _Backlog:
     given: int = 0
     taken: int = 0
     paused: bool = False
+    dropped: bool = False
 
     @property
     def waiting(self) -> int:

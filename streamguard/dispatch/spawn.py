@@ -122,7 +122,9 @@ class Child:
             if monotonic() >= until:  # pragma: no cover - a process that not even SIGKILL ends
                 return None
             time.sleep(_LOOK_SECONDS)
-        code = self._popen.wait()
+        code: int | None = None
+        with contextlib.suppress(subprocess.TimeoutExpired):  # gevent's would wait for ever where SIGCHLD is ignored
+            code = self._popen.wait(_REAP_SECONDS)
         self._reaped = True
         # Where the code was taken by someone else, subprocess makes up a 0. gevent's Popen takes it itself, and knows.
         return self._code if type(self._popen).__module__ == "subprocess" else code

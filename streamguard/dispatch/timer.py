@@ -9,7 +9,7 @@ from ..core import monotonic
 from ..core.clock import longest_wait
 from .events import Event
 from .liveness import ActivityProbe
-from .output_timeout import LATE_SECONDS, Activity, Diagnosis, Fire, OutputTimeout
+from .output_timeout import Activity, Diagnosis, Fire, OutputTimeout
 
 __all__ = ["Supervisor", "Timer"]
 
@@ -65,10 +65,10 @@ class Timer:
         with self._lock:
             self._timer.resume(monotonic())
 
-    def excuse(self, seconds: float) -> None:
-        """The last *seconds* do not count, and there is a moment more to hear what came meanwhile."""
+    def excuse(self, late: float) -> None:
+        """The supervisor has woken up *late* seconds late: see `OutputTimeout.excuse`."""
         with self._lock:
-            self._timer.excuse(monotonic(), seconds + LATE_SECONDS)
+            self._timer.excuse(monotonic(), late)
 
     def close(self) -> None:
         """Never fire again: once this has returned, nothing fires, not even what was about to (R8, T4)."""
@@ -143,9 +143,9 @@ class Supervisor:
         while True:
             with self._lock:
                 timers = list(self._timers)
-            if (late := monotonic() - due) > LATE_SECONDS:
-                for timer in timers:
-                    timer.excuse(late)
+            late = monotonic() - due
+            for timer in timers:
+                timer.excuse(late)
             wait = min((timer.check() for timer in timers), default=math.inf)
             due = monotonic() + wait
             try:

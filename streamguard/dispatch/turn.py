@@ -3,6 +3,7 @@
 import functools
 import logging
 import queue
+import threading
 import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -101,6 +102,8 @@ class Turn:
         self._done: Event | None = None
         self._error_told = False
         self._over_told = False
+        self._concluded: Conclusion | None = None
+        self._stop_grace = self._done_grace = STOP_GRACE
         self._hold: Hold
         self._forget_batch: Callable[[], object] = bool
         self._silence = 0.0
@@ -163,6 +166,8 @@ class Turn:
         state = self.state
         if state.gate.cancelled:
             return
+        self._stop_grace = _grace_of(self.plan.member, "stop_grace", STOP_GRACE)
+        self._done_grace = _grace_of(self.plan.member, "done_grace", self._stop_grace)
         reading = Reading(state, self.plan.member, self.plan.prompt, self._services.custody, self._resumable)
         self._pump = Pump(reading.read, state.gate, name=f"member-{self._name}", capacity=_CAPACITY)
         try:
@@ -224,7 +229,10 @@ class Turn:
         return outcome
 
     def _fail(self, exc: Exception) -> TurnOutcome:
-        self._cancel_member(_FAULT, STOP_GRACE)
+        self._cancel_member(_FAULT)
+        if self._concluded is not None:  # it is on record: what is told is the same
+            gone = self._pump is None or self._pump.join(self._stop_grace)
+            return replace(self._outcome(self._concluded), abandoned=not gone)
         fault = TurnEnd(failed=True, error=_FAULT, message=said_by(exc))
         return self._settle(Conclusion(turn=self._record, end=fault, text=self._answer.text))
 
@@ -244,10 +252,14 @@ class Turn:
         if self._services.ledger.commit_response(conclusion.response_record(), self._losses) is False:
             conclusion = replace(conclusion, commit_refused=True)
         self._services.ledger.commit_turn(conclusion.turn_record(), self._losses)
+        self._concluded = conclusion
         if self._inlet is not None and not self._over_told:
             self._over_told = True
             for event in last_events(conclusion, done=self._done, error_told=self._error_told):
                 self._inlet.put_last(event)
+        return self._outcome(conclusion)
+
+    def _outcome(self, conclusion: Conclusion) -> TurnOutcome:
         return conclusion.outcome(
             session_id=self.state.session_id,
             attempts=max(1, self.state.attempts),
@@ -255,15 +267,19 @@ class Turn:
         )
 
     def _let_go(self, reason: str) -> bool:
-        """End the member's thread; return False if it could not be stopped, and is left behind."""
-        pump, grace = self._pump, getattr(self.plan.member, "stop_grace", STOP_GRACE)
-        if pump is None:
-            return True
+        """End the member's thread; return False if it is left behind, as it could not be stopped. Never raises."""
+        try:
+            return self._pump is None or self._ends(self._pump, reason)
+        except Exception as exc:
+            log_line(logging.ERROR, "turn_failed", "a turn failed behind its end", error_type=type(exc).__name__)
+            return self._pump is None or self._pump.join(0)
+
+    def _ends(self, pump: "Pump[None]", reason: str) -> bool:
         self.state.gate.cancel(reason)
-        if reason == "ended" and pump.join(getattr(self.plan.member, "done_grace", grace)):
+        if reason == "ended" and pump.join(self._done_grace):
             return True
-        self._cancel_member(reason, grace)
-        if pump.join(grace):
+        self._cancel_member(reason)
+        if pump.join(self._stop_grace):
             return True
         left_behind(pump, kind="turn")
         if self.state.session_id is not None:
@@ -272,11 +288,11 @@ class Turn:
             self._set_session(None)
         return False
 
-    def _cancel_member(self, reason: str, grace: float) -> None:
+    def _cancel_member(self, reason: str) -> None:
         # In a thread of its own: closers of the member, or of the user, run in it, and may hang.
         cancel = functools.partial(self.state.token.cancel, reason)
         try:
-            run_until(cancel, Deadline.after(grace), None, expired=_hangs, grace=0, name="stop")
+            run_until(cancel, Deadline.after(self._stop_grace), None, expired=_hangs, grace=0, name="stop")
         except StreamguardError as exc:
             log_line(logging.WARNING, "closers_failed", "a member's closers did not return", error_type=type(exc).__name__)
 
@@ -292,6 +308,15 @@ class Turn:
                 silence=self._silence,
             )
         )
+
+
+def _grace_of(member: Member, name: str, default: float) -> float:
+    seconds = getattr(member, name, None)
+    if seconds is None:
+        return default
+    if not isinstance(seconds, int | float) or not seconds >= 0:
+        raise TypeError(f"a member's {name} is a number of seconds, 0 or more; not {seconds!r}")
+    return min(float(seconds), threading.TIMEOUT_MAX)
 
 
 def _hangs(overran: bool) -> DeadlineExceededError:

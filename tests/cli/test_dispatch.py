@@ -193,7 +193,8 @@ MEMBER = '[[members]]\nname = "a"\ncommand = ["true"]\n'
         ('prompt = "p"\n' + MEMBER + "env = { A = 1 }", "member 'a': env takes a table of texts"),
         ('prompt = "p"\n' + MEMBER + 'resume = "x"', "member 'a': resume takes a list of texts"),
         ('prompt = "p"\n' + MEMBER + 'pty = "no"', "member 'a': pty takes true or false"),
-        ('prompt = "p"\n' + MEMBER + "ignore = 5", "member 'a': ignore takes text, or a list of texts"),
+        ('prompt = "p"\n' + MEMBER + "ignore = 5", "'a': ignore takes text that is not empty, or a list of texts"),
+        ('prompt = "p"\n' + MEMBER + 'final = ""', "'a': final takes text that is not empty, or a list of texts"),
         ('prompt = "p"\n[[members]]\nprogram = "claude"\narguments = "-v"', "'claude': arguments takes a list of texts"),
         ('prompt = "p"\n[[members]]\nname = "a"\nurl = 5\nmodel = "m"', "member 'a': url takes text"),
         ('prompt = "p"\n[[members]]\nname = "a"\nurl = "u"\nmodel = 5', "member 'a': model takes text"),
@@ -229,11 +230,10 @@ def test_a_file_that_is_not_there(tmp_path: Path) -> None:
         ([signal.SIGHUP], 129),
         ([signal.SIGQUIT], 131),
         ([signal.SIGTERM, signal.SIGTERM], 143),
-        ([signal.SIGINT, signal.SIGTERM, signal.SIGINT], 130),
     ],
 )
 def test_signals_stop_the_members(write: Write, tmp_path: Path, numbers: list[int], code: int) -> None:
-    """The first signal ends the members' programs, then the command, and further ones nothing; the report is written."""
+    """The first signal ends the members' programs, then the command; a second one hurries it; the report is written."""
     report = tmp_path / "report.json"
     pids = tmp_path / "pids"
     file = write(ONE % f"echo $$ >{pids}; echo begun; trap 'sleep 0.4; exit' TERM; while :; do sleep 0.1; done")
@@ -249,6 +249,40 @@ def test_signals_stop_the_members(write: Write, tmp_path: Path, numbers: list[in
     assert b"Traceback" not in err
     assert json.loads(report.read_text())["turns"][0]["reason"] == "user_cancel"
     assert not alive(int(pids.read_text()))
+
+
+DEAF = """
+prompt = "a prompt"
+[[members]]
+name = "a"
+grace = "40s"
+command = ["sh", "-c", "trap '' TERM; echo $$ >%s; while :; do sleep 0.05; done"]
+"""
+
+
+@pytest.mark.parametrize("more", [1, 2])
+def test_further_signals_do_not_wait_for_the_grace(write: Write, tmp_path: Path, more: int) -> None:
+    """The second signal kills the members' programs, and all is told; a third one ends at once. Nothing is left."""
+    report, pids = tmp_path / "report.json", tmp_path / "pids"
+    with process("dispatch", write(DEAF % pids), "--report", str(report)) as running:
+        wait_until(lambda: pids.exists() and pids.read_text().strip(), 20)
+        begun = time.monotonic()
+        running.send_signal(signal.SIGTERM)
+        time.sleep(0.5)
+        assert running.poll() is None
+        if more == 2:
+            os.kill(running.pid, signal.SIGSTOP)  # so that both are there when it looks
+        running.send_signal(signal.SIGHUP)
+        if more == 2:
+            running.send_signal(signal.SIGINT)
+            os.kill(running.pid, signal.SIGCONT)
+        running.communicate(timeout=30)
+    assert time.monotonic() - begun < 20
+    if more == 1:
+        assert (running.returncode, json.loads(report.read_text())["exit_code"]) == (143, 143)
+    else:
+        assert running.returncode in (-signal.SIGINT, -signal.SIGHUP)
+    wait_until(lambda: not alive(int(pids.read_text())))
 
 
 def everything(screen: IO[bytes]) -> bytes:
@@ -281,6 +315,12 @@ def test_what_a_member_says_does_not_steer_the_terminal(write: Write) -> None:
     assert result.exit_code == 0
     assert "\x1b" not in result.stdout
     assert "red [bold]x[/nonsense]" in result.stdout
+
+
+def test_the_folder_of_the_file_may_be_given_as_nothing(write: Write, tmp_path: Path) -> None:
+    """`cwd = ""` is the file's own folder."""
+    result, report = run(write(ONE % "basename $PWD" + 'cwd = ""\n'), tmp_path=tmp_path)
+    assert (result.exit_code, report["turns"][0]["text"]) == (0, f"{tmp_path.name}\n")
 
 
 def test_an_empty_prompt_is_refused(write: Write) -> None:

@@ -339,9 +339,24 @@ def test_outputs_that_are_closed_or_full(closing: str, code: int, err: str) -> N
 
 def test_a_report_that_cannot_be_written_is_told() -> None:
     """A full disk costs the report, and says so, with the code of our own failures."""
-    result = invoke("run", "--idle", "10", "--report", "/dev/full", "--", "true")
+    result = invoke("run", "--idle", "10", "--report", "/dev/full", "--", "sh", "-c", "exit 3")
     assert result.exit_code == 125
     assert "cannot write the report: No space left" in result.stderr
+    assert "failed: sh: the program ended with exit code 3; " in result.stderr.splitlines()[0]
+
+
+def test_a_report_that_nobody_reads(tmp_path: Path) -> None:
+    """It ends as other commands do where a pipe has no reader any more."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    with process("run", "--idle", "10", "--report", str(pipe), "--", "sh", "-c", "echo hi; cat") as running:
+        assert running.stdout is not None
+        running.stdout.readline()
+        os.close(reader)
+        _, err = running.communicate(timeout=SECONDS)
+    assert running.returncode == 141
+    assert b"Traceback" not in err
 
 
 @pytest.mark.parametrize(("options", "number", "code"), [(["--total", "0.5"], None, 124), ([], signal.SIGTERM, 143)])
@@ -357,6 +372,78 @@ def test_a_paused_reader_does_not_hold_the_end(options: list[str], number: int |
         assert running.wait(10) == code
     os.close(read)
     assert group_is_gone(group)
+
+
+LINES = "out = b'x' * 99 + b'\\n'\nfor _ in range(3000): os.write(1, out)\n"
+
+
+def test_a_slow_reader_of_what_is_complete_loses_nothing(tmp_path: Path) -> None:
+    """A command that lingers behind its final line is ended, and all that it had said is there for a late reader."""
+    report = tmp_path / "report.json"
+    code = LINES + "say('FINAL')\ntime.sleep(60)"
+    with process("run", "--idle", "20", "--final", "^FINAL", "--report", str(report), "--", *python(code)) as running:
+        assert running.stdout is not None
+        group = child_of(running)
+        wait_until(lambda: group_is_gone(group))
+        time.sleep(1.5)
+        out, _ = running.communicate(timeout=SECONDS)
+    assert (running.returncode, len(out)) == (0, 300_006)
+    assert json.loads(report.read_text())["output_lost"] is False
+
+
+def test_a_sigint_that_is_only_passed_on_loses_nothing() -> None:
+    """A command that survives Ctrl-C goes on, and so does its output, however slow the reader."""
+    code = "signal.signal(signal.SIGINT, signal.SIG_IGN)\nsay('ready')\n" + LINES
+    with process("run", "--idle", "20", "--", *python(code)) as running:
+        assert running.stdout is not None
+        os.read(running.stdout.fileno(), 6)
+        running.send_signal(signal.SIGINT)
+        time.sleep(2)
+        out, _ = running.communicate(timeout=SECONDS)
+    assert (running.returncode, len(out)) == (0, 300_000)
+
+
+@pytest.mark.parametrize("blocking", [True, False])
+def test_output_that_was_dropped_is_told(tmp_path: Path, blocking: bool) -> None:
+    """Where nobody could wait for a paused reader, the report and the last line say that something is missing.
+
+    What comes once there is room again is written, as long as the command runs.
+    """
+    report = tmp_path / "report.json"
+    code = "signal.signal(signal.SIGTERM, lambda *_: None)\n" + LINES + "time.sleep(4)\nsay('END')\ntime.sleep(60)"
+    read, write = os.pipe()
+    os.set_blocking(write, blocking)
+    command = ["--total", "1", "--grace", "8", "--report", str(report), "--", *python(code)]
+    with process("run", *command, stdout=write) as running:
+        os.close(write)
+        time.sleep(3)
+        out = os.read(read, 1 << 20)
+        while piece := os.read(read, 1 << 20):
+            out += piece
+        _, err = running.communicate(timeout=SECONDS)
+    os.close(read)
+    assert running.returncode == 124
+    assert out.endswith(b"END\n")
+    assert json.loads(report.read_text())["output_lost"] is True
+    assert b"; output was dropped, as nobody took it in time; " in err
+
+
+def test_a_pipe_that_refuses_what_it_has_room_for_is_asked_slowly() -> None:
+    """A full pipe that does not block costs no processor while nobody reads it, and loses nothing."""
+    read, write = os.pipe()
+    os.set_blocking(write, False)
+    with process("run", "--idle", "20", "--", *python(LINES), stdout=write) as running:
+        os.close(write)
+        time.sleep(2)
+        used = sum(psutil.Process(running.pid).cpu_times()[:2])
+        time.sleep(2)
+        assert sum(psutil.Process(running.pid).cpu_times()[:2]) - used < 0.5
+        out = b""
+        while piece := os.read(read, 1 << 20):
+            out += piece
+        assert running.wait(SECONDS) == 0
+    os.close(read)
+    assert len(out) == 300_000
 
 
 def test_sigchld_is_heard_even_if_it_was_handed_down_as_ignored() -> None:

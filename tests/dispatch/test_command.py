@@ -13,7 +13,7 @@ from streamguard.core.cancel import current_token
 from streamguard.dispatch.command import iter_command, run_command
 from streamguard.dispatch.command_clock import FINISHED, CommandClock, LimitFired, Limits
 from streamguard.dispatch.events import Event, Kind
-from streamguard.dispatch.output_timeout import Activity
+from streamguard.dispatch.output_timeout import LATE_SECONDS, Activity
 from streamguard.dispatch.result import Stall
 
 from .programs import SLACK, alive, group_is_gone, json_lines, python, shell
@@ -182,6 +182,25 @@ def test_signals_do_not_rearm_in_a_format(noise: str) -> None:
     assert "the last sign that is no output was" in result.message
 
 
+def test_instants_are_seconds_since_the_start() -> None:
+    """In the result, in its report, and in what `on_stall` is told: none of them is a reading of the monotonic clock."""
+    told: list[Stall] = []
+    argv = shell("sleep 0.2; echo one; sleep 0.1; echo two; sleep 60")
+    result = run_command(argv, idle=0.5, first=20, on_stall=told.append)
+    known = result.diagnosis
+    assert known is not None
+    assert known.first_output_at is not None
+    assert known.last_output_at is not None
+    assert 0.2 <= known.first_output_at < known.last_output_at
+    assert known.last_output_at + known.silence == pytest.approx(known.lifetime, abs=0.1)
+    assert known.lifetime <= result.duration
+    assert result.to_dict()["diagnosis"]["first_output_at"] == known.first_output_at
+    assert told[0].to_dict()["diagnosis"] == result.to_dict()["diagnosis"]
+    silent = run_command(shell("sleep 60"), idle=0.2)
+    assert silent.diagnosis is not None
+    assert silent.diagnosis.first_output_at is None
+
+
 def test_a_silent_tool_is_named_and_may_have_longer() -> None:
     """A tool call that runs in silence: named in the diagnosis, and given `tool_timeout` if that is set."""
     argv = json_lines(SESSION, TOOL, then=f"sleep 0.7; echo '{TEXT}'; echo '{RESULT}'")
@@ -287,6 +306,19 @@ def test_the_clock_of_a_finished_run_only_lingers() -> None:
     clock.observe(0.5, Event.done(), counts=False)
     assert clock.due(3, Activity.IDLE, None) == 0.5
     assert clock.due(3.5, Activity.IDLE, None) == FINISHED
+
+
+def test_a_late_wake_up_is_excused_for_first_and_idle_alike() -> None:
+    """Pure: the lateness and a moment more are taken off both, and not off the whole run."""
+    clock = CommandClock(Limits(first=5, total=20), 0)
+    clock.excuse(9, 4)
+    assert clock.due(9, Activity.IDLE, None) == LATE_SECONDS
+    clock = CommandClock(Limits(idle=5, total=9), 0)
+    clock.excuse(9, 4)
+    assert isinstance(clock.due(8.9, Activity.IDLE, None), float)
+    fired = clock.due(9, Activity.IDLE, None)
+    assert isinstance(fired, LimitFired)
+    assert fired.limit == "total"
 
 
 def test_a_frame_satisfies_first_only_if_told() -> None:

@@ -465,7 +465,8 @@ def test_a_final_line_that_a_return_ends_is_not_waited_for() -> None:
     """A program that says DONE with a `\\r` and lingers is complete: nothing need follow."""
     reader = make_format("lines", final="^DONE$")
     assert brief([*reader.feed(b"50%\rDONE\r")]) == [("text", "50%\r"), ("text", "DONE\r"), ("done",)]
-    assert [*reader.feed(b"\n")] == []
+    assert brief([*reader.feed(b"\n")]) == [("text", "\n")]  # its end is whole
+    assert [*reader.feed(b"\nmore\n")] == []
 
 
 def test_the_final_line_ends_the_run() -> None:

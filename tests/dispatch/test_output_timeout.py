@@ -9,7 +9,7 @@ from hypothesis import given
 
 from streamguard import UsageError
 from streamguard.dispatch.events import OUTPUT_KINDS, Event, Kind
-from streamguard.dispatch.output_timeout import MOST_EXCUSES, Activity, Defer, Fire, OutputTimeout, Wait
+from streamguard.dispatch.output_timeout import LATE_SECONDS, MOST_EXCUSES, Activity, Defer, Fire, OutputTimeout, Wait
 
 NOT_BUSY = sorted(set(Activity) - {Activity.BUSY})
 NO_OUTPUT = sorted(set(Kind) - OUTPUT_KINDS)
@@ -266,12 +266,13 @@ def test_it_never_fires_early_and_never_later_than_twice(
 def test_time_in_which_nobody_could_listen_is_taken_off() -> None:
     """The silence is shorter by it, never negative; while the clock is paused, nothing is counted anyway."""
     timer = OutputTimeout(T, 0)
-    timer.excuse(9, 5)
-    assert timer.diagnosis(9, Activity.IDLE).silence == 4
+    assert timer.excuse(9, LATE_SECONDS) == 0
+    assert timer.excuse(9, 5) == 5 + LATE_SECONDS
+    assert timer.diagnosis(9, Activity.IDLE).silence == 4 - LATE_SECONDS
     timer.excuse(9, 100)
     assert timer.diagnosis(9, Activity.IDLE).silence == 0
     timer.pause(10)
-    timer.excuse(12, 2)
+    assert timer.excuse(12, 2) == 0
     timer.resume(12)
     assert timer.diagnosis(12, Activity.IDLE).silence == 1
 
@@ -281,7 +282,7 @@ def test_a_machine_that_is_always_late_does_not_put_it_off_for_ever() -> None:
     timer = OutputTimeout(T, 0)
     for _ in range(MOST_EXCUSES + 1):
         timer.excuse(9, 1)
-    assert timer.diagnosis(9, Activity.IDLE).silence == 9 - MOST_EXCUSES
+    assert timer.diagnosis(9, Activity.IDLE).silence == 9 - MOST_EXCUSES * (1 + LATE_SECONDS)
     timer.observe(9, Kind.TEXT)
     timer.excuse(12, 1)
-    assert timer.diagnosis(12, Activity.IDLE).silence == 2
+    assert timer.diagnosis(12, Activity.IDLE).silence == 2 - LATE_SECONDS

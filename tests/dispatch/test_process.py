@@ -128,6 +128,22 @@ def test_the_leader_stays_unreaped_until_its_group_is_gone() -> None:
         child.close()
 
 
+def test_an_exit_code_that_never_comes_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """gevent's Popen waits without end where SIGCHLD is ignored: then the code is unknown."""
+
+    def never(timeout: float) -> int:
+        raise subprocess.TimeoutExpired("true", timeout)
+
+    child = start_child(Spec(argv=("true",)))
+    os.waitpid(child.pid, 0)
+    with monkeypatch.context() as patched:
+        patched.setattr(child._popen, "wait", never)
+        assert child.reap() is None
+    child._popen.wait()
+    child.close()
+    assert not child.signal(signal.SIGTERM)
+
+
 def test_a_stranger_that_holds_the_pipe_is_not_waited_for(tmp_path: Path) -> None:
     """What has left the group is left alone by a program that ends by itself, and cannot hold us (B152)."""
     note = tmp_path / "pid"

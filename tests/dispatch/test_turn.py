@@ -3,6 +3,7 @@
 import threading
 import time
 from collections.abc import Iterator
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from streamguard.core.cancel import current_token
 from streamguard.dispatch import CallableMember, Dispatcher, DispatchOutcome, Event, Kind, TurnContext
 from streamguard.dispatch.events import STARTUP_TIMEOUT
 from streamguard.dispatch.route import MemberEvent
+from streamguard.dispatch.turn import Turn
 
 from ..core.helpers import wait_until
 from .scripted import Q, Stuck, Told, hangs, kinds, of, says, text
@@ -447,11 +449,11 @@ class _Wordless(Exception):
     ("told", "complaint"),
     [
         ([b"bytes"], "a member yields Events, not bytes"),
-        ([Event.done(5)], "an Event's error_code= takes text or None, not int"),  # type: ignore[arg-type]
-        ([Event(kind="text", text="x")], "an Event's kind= takes a Kind, not str"),  # type: ignore[arg-type]
+        ([Event.done(b"5")], "an Event's error_code= takes text or None, not bytes"),  # type: ignore[arg-type]
+        ([Event(kind="words", text="x")], "an Event's kind= takes a Kind, not str"),  # type: ignore[arg-type]
         ([Event(kind=Kind.TEXT, text=None)], "an Event's text= takes text, not NoneType"),  # type: ignore[arg-type]
-        ([Event(kind=Kind.SESSION, session_id=5)], "an Event's session_id= takes text or None"),  # type: ignore[arg-type]
-        ([Event.done(data=None)], "an Event's data= takes a dict"),
+        ([Event(kind=Kind.SESSION, session_id=[])], "an Event's session_id= takes text or None"),  # type: ignore[arg-type]
+        ([Event.done(data=[])], "an Event's data= takes a dict"),
         ([_Wordless()], "_Wordless"),
     ],
 )
@@ -461,6 +463,16 @@ def test_what_a_member_cannot_mean_fails_its_turn_clearly(dispatcher: Dispatcher
     assert (outcome["a"].status, outcome["b"].status) == ("failed", "completed")
     assert complaint in outcome["a"].message
     assert kinds(of(events, "a")) == ["error", "done"]
+
+
+def test_what_a_member_means_is_taken(dispatcher: Dispatcher) -> None:
+    """A kind by its word, a number as a name, any mapping as data: it does not fail for its types."""
+    call = Event(kind="tool_call", tool="t", tool_id=7, data=MappingProxyType({"a": 1}))  # type: ignore[arg-type]
+    events, outcome = run(dispatcher, Told("a", [call, Event(kind="text", text="x"), Event.done(data=None)]))  # type: ignore[arg-type]
+    assert outcome["a"].status == "completed"
+    told, words, _ = of(events, "a")
+    assert (told.kind, told.tool_id, told.data) == (Kind.TOOL_CALL, "7", {"a": 1})
+    assert words.kind is Kind.TEXT
 
 
 @pytest.mark.parametrize(
@@ -478,12 +490,38 @@ def test_what_a_function_cannot_say_fails_its_turn_clearly(dispatcher: Dispatche
     assert complaint in outcome["a"].message
 
 
+@pytest.mark.parametrize("grace", ["soon", float("nan"), -1])
+@pytest.mark.parametrize("name", ["stop_grace", "done_grace"])
+def test_a_grace_that_is_no_number_fails_the_turn_before_it_runs(dispatcher: Dispatcher, name: str, grace: Any) -> None:
+    """It is told at once, and records and outcome agree."""
+    broken = Told("a", [text("x"), Event.done()])
+    setattr(broken, name, grace)
+    events, outcome = run(dispatcher, broken)
+    assert f"a member's {name} is a number of seconds, 0 or more; not {grace!r}" in outcome["a"].message
+    assert (kinds(of(events, "a")), broken.contexts) == (["error", "done"], [])
+    (response,) = dispatcher.records.responses(outcome.execution_id)
+    assert (response.status, response.reason) == (outcome["a"].status, outcome["a"].reason) == ("failed", "dispatch_error")
+
+
+def test_a_fault_behind_the_commit_changes_nothing(dispatcher: Dispatcher, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is on record is what is told; the fault is only logged."""
+
+    def broken(*_: object) -> None:
+        raise RuntimeError("a fault")
+
+    monkeypatch.setattr(Turn, "_ends", broken)
+    events, outcome = run(dispatcher, says("a", "x"))
+    assert (outcome["a"].status, outcome["a"].text, kinds(of(events, "a"))) == ("completed", "x", ["text", "done"])
+    (response,) = dispatcher.records.responses(outcome.execution_id)
+    assert response.status == "completed"
+
+
 def test_a_fault_behind_the_end_costs_neither_the_slot_nor_the_siblings(dispatcher: Dispatcher) -> None:
     """Whatever goes wrong while a turn is concluded, there is a `done`, an outcome, and a free slot for the next turn."""
     broken = hangs("a", "x")
     broken.stop_grace = "soon"  # type: ignore[assignment]
     events, outcome = run(dispatcher, broken, says("b", "x", "y"), mode="serial")
     assert (outcome["a"].reason, outcome["b"].status) == ("dispatch_error", "completed")
-    assert kinds(of(events, "a")) == ["text", "error", "done"]
+    assert kinds(of(events, "a")) == ["error", "done"]
     _, outcome = run(dispatcher, says("a", "again"))
     assert outcome["a"].status == "completed"

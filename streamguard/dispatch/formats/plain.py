@@ -41,7 +41,7 @@ class PlainLines:
         if not (self._split or self._whole):
             yield from self._line(data, whole=False)
             return
-        if self._cut is not None and data.startswith(b"\n") and not self._done:
+        if self._cut is not None and data.startswith(b"\n"):
             yield Event(kind=self._cut, text="\n", delta=True)
             data = data[1:]
         self._cut = None
@@ -50,9 +50,9 @@ class PlainLines:
         if not self._whole:
             yield from self._line(self._splitter.rest(), whole=False)
         elif line := self._splitter.returned():  # it is not waited for a `\n`: there may be none before the next line
-            for event in self._line(line, whole=True):
-                self._cut = event.kind
-                yield event
+            events = [*self._line(line, whole=True)]
+            self._cut = events[0].kind if events else None
+            yield from events
 
     def close(self, exit_code: int | None) -> Iterator[Event]:
         """Yield the half line at the end, and how it ended."""
