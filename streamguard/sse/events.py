@@ -11,8 +11,9 @@ from .framing import Framer
 
 __all__ = ["Event", "EventClient", "new_event"]
 
-# sseclient logs each client that is made, under the name of the class's module: below our own logger.
-logging.getLogger(__name__).disabled = True
+# sseclient logs each client that is made, under the name of the class's module: below our own logger. A filter stays
+# where `logging.config.dictConfig()` resets `disabled` and the level.
+logging.getLogger(__name__).addFilter(lambda record: False)
 
 _LF: Final = 10
 _MAX_RETRY_DIGITS: Final = 100

@@ -13,6 +13,7 @@ import pytest
 import streamguard
 from streamguard import StreamguardError, before_first_chunk, guarded_stream
 from streamguard.dispatch import CallableMember, Dispatcher
+from streamguard.sse import EventClient
 from streamguard.telemetry import emit, get_hooks, set_hooks
 from streamguard.testing import Gateway
 
@@ -167,8 +168,16 @@ def test_a_handler_that_raises_breaks_nothing(streamguard_gateway: Serve) -> Non
 
 
 def test_every_line_is_written_in_one_place() -> None:
-    """So that each has its kind, and none can raise; what sseclient logs about each client stays out of it."""
+    """So that each has its kind, and none can raise."""
     package = Path(streamguard.__file__).parent
     loggers = [path.name for path in package.rglob("*.py") if "getLogger(" in path.read_text()]
     assert sorted(loggers) == ["events.py", "logs.py"]
-    assert logging.getLogger("streamguard.sse.events").disabled
+
+
+def test_what_sseclient_logs_stays_out_of_it(caplog: pytest.LogCaptureFixture) -> None:
+    """Its clients have a logger below ours, which a configuration of logging enables again."""
+    logger = logging.getLogger(EventClient.__module__)
+    logger.disabled = False
+    logger.setLevel(logging.NOTSET)
+    EventClient()
+    assert caplog.records == []
