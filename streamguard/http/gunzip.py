@@ -8,6 +8,7 @@ that makes a member of each event has thousands of such ends. So bodies that com
 import zlib
 
 import urllib3
+from urllib3.exceptions import DecodeError
 from urllib3.response import ContentDecoder
 
 __all__ = ["GzipDecoder", "unpack_gzip"]
@@ -29,8 +30,8 @@ def unpack_gzip(raw: object) -> None:
 class GzipDecoder(ContentDecoder):
     """Unpack members of gzip (RFC 1952, section 2.2), one behind the other.
 
-    What was packed before a fault is handed over first, where there is a limit; then zlib.error is raised. What begins
-    no member where one has ended is ignored, as gzip(1) and urllib3 do: some servers pad.
+    What was packed before a fault is handed over first, then urllib3's DecodeError is raised. What begins no member where
+    one has ended is ignored, as gzip(1) and urllib3 do: some servers pad.
     """
 
     def __init__(self) -> None:
@@ -38,7 +39,7 @@ class GzipDecoder(ContentDecoder):
         self._rest = b""
         self._is_full = False
         self._is_padding = False
-        self._fault: zlib.error | None = None
+        self._fault: DecodeError | None = None
 
     @property
     def has_unconsumed_tail(self) -> bool:
@@ -55,7 +56,7 @@ class GzipDecoder(ContentDecoder):
             unpacked += self._unpack(max(max_length - len(unpacked), 0))
         # zlib may hold bytes back though it has taken all that came.
         self._is_full = 0 <= max_length <= len(unpacked)
-        if self._fault is not None and (not unpacked or max_length < 0):  # urllib3 does not look again
+        if self._fault is not None and not unpacked:
             raise self._fault
         return bytes(unpacked)
 
@@ -75,7 +76,8 @@ class GzipDecoder(ContentDecoder):
         try:
             unpacked = self._member.decompress(data, room)
         except zlib.error as fault:
-            self._fault = fault
+            # Not zlib.error itself: urllib3 does not translate what it meets in its last look.
+            self._fault = DecodeError("Received response with content-encoding: gzip, but failed to decode it.", fault)
             return _unpack_up_to_a_fault(before, data)
         self._rest = self._member.unused_data if self._member.eof else self._member.unconsumed_tail
         return unpacked
