@@ -5,6 +5,7 @@ it puts arrives in order; what it returns or raises becomes the `End` marker. Ca
 from the cancelling thread: the consumer is free even if the reader cannot be woken.
 """
 
+import contextlib
 import contextvars
 import queue
 import threading
@@ -122,7 +123,10 @@ class Pump(Generic[R]):
         if self.thread is threading.current_thread():
             return False
         if self.thread.ident is not None:
-            self.thread.join(grace)
+            # In the instant between its first step and the end of start() it cannot be joined. It will find that it is
+            # stopped, as one that has not begun.
+            with contextlib.suppress(RuntimeError):
+                self.thread.join(grace)
         return not self.thread.is_alive()
 
 

@@ -302,6 +302,13 @@ def test_no_thread_can_be_started(monkeypatch: pytest.MonkeyPatch) -> None:
     assert ref() is None, "the token keeps nothing of a pump that did not start"
 
 
+def test_a_join_while_the_thread_is_starting() -> None:
+    """It has an identity before it can be joined: who closes a stream just then is not to be told that."""
+    made: Pump[Any] = Pump(lambda feed: None, CancelToken())
+    made.thread._set_ident()  # type: ignore[attr-defined]
+    assert made.join(0)
+
+
 def test_a_stream_without_a_thread_fails_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """A stream that gets no thread raises that, then is at its end; nothing was sent."""
     stream = guarded_stream("GET", "http://127.0.0.1:9/", retry=5)
