@@ -25,7 +25,7 @@ from .core.clock import longest_wait, monotonic
 from .core.deadline import Deadline, current_deadline
 from .core.limits import NOT_GIVEN, NotGiven, seconds_of
 from .errors import DeadlineExceededError, InvalidJSONError, TotalTimeoutError, UsageError
-from .http import Adapter, SocketGuard, attach_response, current_guard, status_error, unpack_gzip
+from .http import QUOTED_BYTES, Adapter, SocketGuard, attach_response, current_guard, status_error, unpack_gzip
 from .stream import guarded_stream
 
 __all__ = ["Session"]
@@ -35,7 +35,6 @@ T = TypeVar("T")
 Timeout = float | timedelta | tuple[float | None, float | None] | None
 
 _SIGNATURE = inspect.signature(requests.Session.request)
-_QUOTED_BYTES = 512
 _ERROR_BODY_BYTES = 65536
 _MARGIN_SECONDS = 1.0
 """How much later than the cut a socket's own timeout comes. At the same instant, a thousand calls took ten times as
@@ -324,7 +323,7 @@ def _host_of(url: object) -> str:
 
 
 def _invalid_json(response: requests.Response) -> InvalidJSONError:
-    body = response.content[:_QUOTED_BYTES].decode("utf-8", "replace")
+    body = response.content[:QUOTED_BYTES].decode("utf-8", "replace")
     kind = response.headers.get("Content-Type")
     return InvalidJSONError(
         f"status {response.status_code}, but its body is no JSON: Content-Type {kind!r}; it begins {body[:200]!r}",

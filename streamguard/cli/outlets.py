@@ -23,8 +23,10 @@ def open_outputs() -> None:
 
 
 def write_record(record: dict[str, Any], file: IO[str]) -> None:
-    """Write *record* to *file* as JSON, and be sure that it is there. Raises ClickException if it cannot be written,
-    BrokenPipeError if nobody reads it."""
+    """Write *record* to *file* as JSON, and be sure that it is there.
+
+    Raises ClickException if it cannot be written, BrokenPipeError if nobody reads it.
+    """
     try:
         json.dump(record, file, indent=2)
         file.write("\n")
@@ -46,5 +48,5 @@ def descriptor_of(out: IO[Any]) -> int | None:
 
 
 def has_room(descriptor: int, seconds: float) -> bool:
-    """Wait at most *seconds* until something can be written there, a page at least; return whether it can."""
+    """Wait at most *seconds* until something can be written there, to a pipe a page at least; return whether it can."""
     return bool(select.select([], [descriptor], [], seconds)[1])

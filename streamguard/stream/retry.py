@@ -25,7 +25,7 @@ __all__ = ["Attempts", "before_first_chunk", "policy_of"]
 
 On = Collection[str | type[BaseException]]
 
-_CODES = frozenset({*dir(errno), "ECERT"})
+_CODES = frozenset({*(name for name in dir(errno) if name.isupper()), "ECERT"})
 
 
 def before_first_chunk(

@@ -45,6 +45,29 @@ def wait_blocked(function):
     wait_for(blocked)
 """
 
+FORKING = """
+import gc, signal, warnings
+warnings.filterwarnings("ignore", "This process .* is multi-threaded", DeprecationWarning)
+
+def in_child(work):
+    "Fork; run *work* in the child, which then ends as a program does; return whether that went well."
+    pid = os.fork()
+    if pid:
+        return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+    signal.alarm(10)  # a child that hangs ends as well
+    work()
+    sys.exit(0)
+
+def refused(action):
+    try:
+        action()
+    except UsageError as error:
+        assert "parent" in str(error), error
+    else:
+        raise AssertionError("not refused")
+"""
+"""For a script that forks: what its children do, and what they must not."""
+
 
 def wait_until(holds: Callable[[], object], seconds: float = 10.0) -> None:
     """Wait until *holds* is true; raise AssertionError if it is not within *seconds*."""

@@ -6,32 +6,11 @@ from typing import Any
 
 import pytest
 
-from .helpers import run_script
+from .helpers import FORKING, run_script
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="nothing is forked here")
 
 Serve = Callable[..., Any]
-
-_PRELUDE = """
-import gc, warnings
-warnings.filterwarnings("ignore", "This process .* is multi-threaded", DeprecationWarning)
-
-def in_child(work):
-    "Fork; run *work* in the child, which then ends as a program does; return whether that went well."
-    pid = os.fork()
-    if pid:
-        return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
-    work()
-    sys.exit(0)
-
-def refused(action):
-    try:
-        action()
-    except UsageError as error:
-        assert "parent" in str(error), error
-    else:
-        raise AssertionError("not refused")
-"""
 
 ACTS = {
     "next": "refused(lambda: next(stream)); refused(lambda: next(stream))",
@@ -52,7 +31,7 @@ def test_whatever_a_child_does_the_parents_stream_goes_on(streamguard_gateway: S
     gateway = streamguard_gateway("loop forever\ntick\nwait 0.01\nendloop", tls=tls)
     acts = "".join(f"def {name}_():\n    {code}\nassert in_child({name}_)\nnext(stream)\n" for name, code in ACTS.items())
     output = run_script(
-        f"""{_PRELUDE}
+        f"""{FORKING}
 token = CancelToken()
 stream = guarded_stream("GET", sys.argv[1], verify=sys.argv[2] or None, cancel=token)
 next(stream)
@@ -74,7 +53,7 @@ def test_a_fork_while_another_thread_is_in_next(streamguard_gateway: Serve) -> N
     """The child is refused at once, though at the fork a thread that it does not have held the stream."""
     gateway = streamguard_gateway("chat hello\nwait 0.7\nchat world\nfinish\ndone")
     output = run_script(
-        _PRELUDE
+        FORKING
         + """
 stream = guarded_stream("GET", sys.argv[1])
 texts = []
@@ -100,7 +79,7 @@ def test_a_fork_inside_of_a_step(streamguard_gateway: Serve) -> None:
     """A function of the caller's forks, and has no chunk in the child: there the step is refused, and waits for nothing."""
     gateway = streamguard_gateway("chat hello\nwait 0.7\nchat world\nfinish\ndone")
     output = run_script(
-        _PRELUDE
+        FORKING
         + """
 pids = []
 def decode(event):
@@ -128,7 +107,7 @@ def test_a_child_may_have_streams_of_its_own(streamguard_gateway: Serve) -> None
     """A stream made in the child works there, and one that the parent made but never started is refused there."""
     gateway = streamguard_gateway("chat hello\nfinish\ndone")
     output = run_script(
-        _PRELUDE
+        FORKING
         + """
 unstarted = guarded_stream("GET", sys.argv[1])
 def child():

@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from ..core.helpers import run_script
+from ..core.helpers import FORKING, run_script
 
 TALKS = ["sh", "-c", "i=0; while [ $i -lt 24 ]; do echo x; sleep 0.05; i=$((i+1)); done"]
 BEGINS_LATE = ["sh", "-c", "sleep 0.6; echo x; sleep 0.6"]
@@ -62,25 +62,8 @@ def test_a_forked_child_has_nothing_of_its_parents() -> None:
     """next() is refused in the child, close() returns at once, and the parent's programs, members and records go on."""
     output = run_script(
         f"""{PRELUDE}
-import tempfile, warnings
-warnings.filterwarnings("ignore", "This process .* is multi-threaded", DeprecationWarning)
-
-def in_child(work):
-    pid = os.fork()
-    if pid:
-        return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
-    signal.alarm(10)
-    work()
-    sys.exit(0)
-
-def refused(action):
-    try:
-        action()
-    except UsageError as error:
-        assert "parent" in str(error), error
-    else:
-        raise AssertionError("not refused")
-
+{FORKING}
+import tempfile
 folder = tempfile.mkdtemp()
 gates = [os.path.join(folder, name) for name in ("a", "b")]
 for gate in gates:
