@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from streamguard import StreamInactivityTimeoutError, guarded_stream
-from streamguard.core.clock import monotonic
+from streamguard._core.clock import monotonic
 from streamguard.testing import Gateway
 
 from .arena import in_process

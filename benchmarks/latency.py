@@ -14,9 +14,9 @@ import requests
 import sseclient
 
 from streamguard import guarded_stream
-from streamguard.core.clock import monotonic
-from streamguard.http import read_blocks
-from streamguard.sse import ChatDecoder, EventClient
+from streamguard._core.clock import monotonic
+from streamguard._http import read_blocks
+from streamguard._sse import ChatDecoder, EventClient
 
 from .arena import Contender, Failed, compete
 from .numbers import percentile

@@ -16,7 +16,7 @@ from multiprocessing.connection import Connection
 from typing import Any
 from urllib.parse import urlsplit
 
-from streamguard.core.clock import monotonic
+from streamguard._core.clock import monotonic
 from streamguard.testing import Gateway
 
 from .arena import SPAWN

@@ -17,8 +17,8 @@ import requests
 import sseclient
 
 from streamguard import Adapter, guarded_stream
-from streamguard.http import read_blocks
-from streamguard.sse import AnthropicAssembler, AnthropicDecoder, ChatDecoder, EventClient, MessageAssembler
+from streamguard._http import read_blocks
+from streamguard._sse import AnthropicAssembler, AnthropicDecoder, ChatDecoder, EventClient, MessageAssembler
 
 from .packages import imported
 

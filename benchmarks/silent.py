@@ -17,7 +17,7 @@ from multiprocessing.connection import Connection
 
 import requests
 
-from streamguard.core.clock import monotonic
+from streamguard._core.clock import monotonic
 from streamguard.testing import tls as certificates
 
 from .arena import SPAWN

@@ -1,6 +1,6 @@
 """The stop that `requests` does not have: silence, deadlines and cancellation that really cut a blocked stream."""
 
-from .chain import (
+from ._chain import (
     Advice,
     Chain,
     ChainResult,
@@ -11,8 +11,7 @@ from .chain import (
     StepReport,
     suggest_limits,
 )
-from .classify import Classification, classify
-from .core import (
+from ._core import (
     NOT_GIVEN,
     CancelToken,
     Deadline,
@@ -24,6 +23,10 @@ from .core import (
     deadline,
     shield,
 )
+from ._http import Adapter
+from ._sse import AnthropicChunk, Chunk, Message, ResponseChunk, ToolCall, has_content
+from ._stream import HEARTBEAT, GuardedStream, StreamReport, before_first_chunk, guard, guarded_stream
+from .classify import Classification, classify
 from .errors import (
     DeadlineExceededError,
     EmptyStreamError,
@@ -42,11 +45,8 @@ from .errors import (
     TransportTimeoutError,
     UsageError,
 )
-from .http import Adapter
 from .journal import configure, recent
 from .session import Session
-from .sse import AnthropicChunk, Chunk, Message, ResponseChunk, ToolCall, has_content
-from .stream import HEARTBEAT, GuardedStream, StreamReport, before_first_chunk, guard, guarded_stream
 
 __version__ = "0.1.0"
 

@@ -8,10 +8,10 @@ from typing import Any, Protocol
 
 from IPython.display import display
 
-from .core import monotonic
+from ._core import monotonic
+from ._sse import Event, text_of
+from ._stream import HEARTBEAT, GuardedStream, StreamReport
 from .errors import StreamguardError
-from .sse import Event, text_of
-from .stream import HEARTBEAT, GuardedStream, StreamReport
 
 __all__ = ["show"]
 

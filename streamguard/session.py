@@ -19,14 +19,14 @@ from urllib.parse import urlsplit
 import requests
 import urllib3
 
-from .core.bounded import run_until
-from .core.cancel import current_token
-from .core.clock import longest_wait, monotonic
-from .core.deadline import Deadline, current_deadline
-from .core.limits import NOT_GIVEN, NotGiven, seconds_of
+from ._core.bounded import run_until
+from ._core.cancel import current_token
+from ._core.clock import longest_wait, monotonic
+from ._core.deadline import Deadline, current_deadline
+from ._core.limits import NOT_GIVEN, NotGiven, seconds_of
+from ._http import QUOTED_BYTES, Adapter, SocketGuard, attach_response, current_guard, status_error, unpack_gzip
+from ._stream import guarded_stream
 from .errors import DeadlineExceededError, InvalidJSONError, TotalTimeoutError, UsageError
-from .http import QUOTED_BYTES, Adapter, SocketGuard, attach_response, current_guard, status_error, unpack_gzip
-from .stream import guarded_stream
 
 __all__ = ["Session"]
 

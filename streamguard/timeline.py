@@ -9,10 +9,10 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from .chain.report import ChainResult, StepReport
-    from .dispatch.summary import DispatchOutcome
-    from .stream.report import StreamReport
-    from .stream.trace import Trace
+    from ._chain.chain_report import ChainResult, StepReport
+    from ._stream.recorder import StreamReport
+    from ._stream.timing.trace import Trace
+    from .dispatch._data.outcome import DispatchOutcome
 
 __all__ = ["Lane", "Span", "chain_html", "dispatch_html", "draw", "stream_html"]
 

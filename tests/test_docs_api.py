@@ -15,10 +15,10 @@ import streamguard.dispatch
 import streamguard.journal
 import streamguard.testing
 from streamguard import errors
+from streamguard._stream.timing.clocks import Phase
+from streamguard._stream.upstream.request import RequestKeywords
 from streamguard.dispatch import CommandStartError, RecordStore
-from streamguard.dispatch.command_plan import CommandOptions
-from streamguard.stream.clocks import Phase
-from streamguard.stream.request import RequestKeywords
+from streamguard.dispatch._command.command_options import CommandOptions
 from streamguard.testing.gateway import Gateway
 from streamguard.testing.wire import ENCODINGS, FRAMINGS
 

@@ -21,7 +21,7 @@ from streamguard import (
     UsageError,
     guarded_stream,
 )
-from streamguard.core.clock import monotonic
+from streamguard._core.clock import monotonic
 from streamguard.telemetry import flush
 
 from .core.helpers import PROMPT, Consumer, in_threads, join, wait_until

@@ -25,8 +25,8 @@ from streamguard import (
     guarded_stream,
     shield,
 )
-from streamguard.core.clock import monotonic
-from streamguard.http import SocketGuard, guard_in_force
+from streamguard._core.clock import monotonic
+from streamguard._http import SocketGuard, guard_in_force
 from streamguard.session import _Call
 from streamguard.testing import Gateway
 

@@ -33,8 +33,8 @@ from streamguard import (
     current_token,
     deadline,
 )
-from streamguard.core.clock import monotonic
-from streamguard.http import SocketGuard
+from streamguard._core.clock import monotonic
+from streamguard._http import SocketGuard
 from streamguard.testing import Gateway, no_leaks
 
 from .core.helpers import run_script, wait_until

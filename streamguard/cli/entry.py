@@ -13,15 +13,15 @@ except ImportError as exc:
     sys.exit(2)
 
 from .. import __version__
-from .demo import demo
-from .dispatch import dispatch
-from .exits import Exit
-from .gateway import gateway, gateway_agent
-from .outlets import open_outputs
+from .demo.demo import demo
+from .dispatch.dispatch import dispatch
+from .exit_codes import Exit
+from .gateway_command import gateway, gateway_agent
 from .output import reader_has_left
-from .report import report
-from .run import run
-from .tail import tail
+from .report_command import report
+from .run.run import run
+from .stdio import open_outputs
+from .tail.tail import tail
 
 __all__ = ["main"]
 

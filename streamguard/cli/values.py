@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 import click
 
-from ..core import parse_duration
+from .._core import parse_duration
 
 __all__ = ["read_body", "read_duration", "read_headers", "read_pause", "read_token"]
 

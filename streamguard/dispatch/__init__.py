@@ -2,22 +2,22 @@
 
 from typing import TYPE_CHECKING
 
-from .callable_member import CallableMember
-from .command import CommandStream, iter_command, run_command
-from .command_member import CommandMember
+from ._command.command import CommandStream, iter_command, run_command
+from ._command.command_result import CommandResult, Stall
+from ._data.outcome import DispatchOutcome, TurnOutcome
+from ._data.status import ExecutionStatus, ResponseStatus, TurnStatus, routing_signal
+from ._data.turn_events import Event, Kind
+from ._members.callable_member import CallableMember
+from ._members.command_member import CommandMember
+from ._members.member import Member, TurnContext
+from ._members.stream_member import StreamMember
+from ._process.spawn import CommandStartError
+from ._turn.channel import MemberEvent
 from .dispatcher import Dispatcher, DispatchStream
-from .events import Event, Kind
-from .members import Member, TurnContext
-from .outcome import ExecutionStatus, ResponseStatus, TurnStatus, routing_signal
 from .queue import DispatchQueue
-from .result import CommandResult, Stall
-from .route import MemberEvent
-from .spawn import CommandStartError
-from .stream_member import StreamMember
-from .summary import DispatchOutcome, TurnOutcome
 
 if TYPE_CHECKING:
-    from .records import RecordStore
+    from ._records.records import RecordStore
 
 __all__ = [
     "CallableMember",
@@ -52,6 +52,6 @@ if not TYPE_CHECKING:  # else a type checker would believe in any name
         """Load `RecordStore` where it is asked for: SQLAlchemy takes its time, and not everyone needs it."""
         if name != "RecordStore":
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        from .records import RecordStore
+        from ._records.records import RecordStore
 
         return RecordStore

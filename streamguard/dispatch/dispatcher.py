@@ -6,23 +6,23 @@ from collections.abc import Callable, Iterator, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-from ..core import CancelToken
-from ..core.limits import NOT_GIVEN, Limit, NotGiven
+from .._core import CancelToken
+from .._core.limits import NOT_GIVEN, Limit, NotGiven
 from ..errors import UsageError
-from .custody import Custody
-from .execution import Execution, Follow, Limits, Mode, Plan
-from .members import Member
-from .outcome import CANCEL_ALL, USER_CANCEL
-from .planning import Prompt, plan_of
-from .route import Channel, MemberEvent
-from .settings import limits_of
-from .slots import SlotTable
-from .summary import DispatchOutcome
-from .turn import Services
+from ._data.outcome import DispatchOutcome
+from ._data.status import CANCEL_ALL, USER_CANCEL
+from ._members.member import Member
+from ._turn.channel import Channel, MemberEvent
+from ._turn.dispatch_options import Prompt, plan_of
+from ._turn.execution import Execution, Follow, Limits, Mode, Plan
+from ._turn.session_lock import Custody
+from ._turn.settings import limits_of
+from ._turn.slots import SlotTable
+from ._turn.turn import Services
 
 if TYPE_CHECKING:
-    from .records import RecordStore
-    from .rows import ExecutionRecord
+    from ._data.rows import ExecutionRecord
+    from ._records.records import RecordStore
 
 __all__ = ["DispatchStream", "Dispatcher"]
 
@@ -118,8 +118,10 @@ class Dispatcher:
     """
 
     def __init__(self, records: "str | RecordStore | None" = None) -> None:
-        from .ledger import Ledger  # SQLAlchemy takes its time to load, and not everyone who imports this needs it
-        from .records import RecordStore
+        from ._records.records import RecordStore
+        from ._records.safe_writes import (
+            Ledger,  # SQLAlchemy takes its time to load, and not everyone who imports this needs it
+        )
 
         self.records = records if isinstance(records, RecordStore) else RecordStore(records)
         self.ledger = Ledger(self.records)

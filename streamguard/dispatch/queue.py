@@ -10,20 +10,20 @@ from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, TypeVar
 
-from ..core import monotonic
-from ..core.limits import NOT_GIVEN, Limit, NotGiven
+from .._core import monotonic
+from .._core.limits import NOT_GIVEN, Limit, NotGiven
 from ..errors import StreamguardError, UsageError
 from ..telemetry.logs import log_line
 from ..telemetry.pools import take_place
+from ._data.status import USER_CANCEL, ExecutionStatus, Verdict
+from ._members.member import Member
+from ._turn.dispatch_options import by_name
+from ._turn.execution import Execution, Limits, Mode
+from ._turn.settings import limits_of
 from .dispatcher import Dispatcher
-from .execution import Execution, Limits, Mode
-from .members import Member
-from .outcome import USER_CANCEL, ExecutionStatus, Verdict
-from .planning import by_name
-from .settings import limits_of
 
 if TYPE_CHECKING:
-    from .rows import ExecutionRecord
+    from ._data.rows import ExecutionRecord
 
 __all__ = ["DispatchQueue"]
 
@@ -53,7 +53,7 @@ class DispatchQueue:
     """
 
     def __init__(self, dispatcher: Dispatcher, members: Sequence[Member], *, at_once: int = 4, poll: float = 1.0) -> None:
-        from .entries import Entries
+        from ._records.queue_table import Entries
 
         self.dispatcher = dispatcher
         self._members = by_name(members)
@@ -95,7 +95,7 @@ class DispatchQueue:
 
         Raises UsageError for what cannot be right, StreamguardError if the entry could not be recorded.
         """
-        from .rows import ExecutionRecord
+        from ._data.rows import ExecutionRecord
 
         names = self._checked(members)
         limits = limits_of(output_timeout, tool_timeout, first)

@@ -2,7 +2,7 @@
 
 from django.db import connections
 
-from ..core.thread_end import at_thread_end
+from .._core.thread_hooks import at_thread_end
 
 __all__ = ["close_connections", "close_connections_of_our_threads"]
 

@@ -6,9 +6,9 @@ from typing import Any
 
 from django.http import HttpResponse
 
-from ..core import deadline, parse_duration
+from .._core import deadline, parse_duration
 from ..errors import DeadlineExceededError
-from .failures import failure_response
+from .client_errors import failure_response
 from .settings import Settings, load_settings
 
 __all__ = ["BUDGET_ATTRIBUTE", "DeadlineMiddleware"]

@@ -10,8 +10,8 @@ from django.apps import apps
 from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 
-from ..core import Timeouts, configure
-from ..core.limits import seconds_of
+from .._core import Timeouts, configure
+from .._core.limits import seconds_of
 
 __all__ = ["Settings", "apply_limits", "load_settings"]
 

@@ -6,17 +6,17 @@ from django.core.exceptions import ImproperlyConfigured
 from django.core.handlers.asgi import ASGIRequest
 from django.http import HttpResponse, StreamingHttpResponse
 
-from ..core import NOT_GIVEN, Deadline, current_deadline, shield
-from ..core.limits import NotGiven, seconds_of
+from .._core import NOT_GIVEN, Deadline, current_deadline, shield
+from .._core.limits import NotGiven, seconds_of
+from .._sse import has_content
+from .._stream import HEARTBEAT, GuardedStream
 from ..errors import DeadlineExceededError, StreamguardError, UsageError
-from ..sse import has_content
-from ..stream import HEARTBEAT, GuardedStream
 from .client import LOOK_SECONDS, departure_of
+from .client_errors import failure_response
 from .connections import close_connections_of_our_threads
-from .failures import failure_response
-from .frames import EventBody, Render, default_render
 from .middleware import BUDGET_ATTRIBUTE
 from .settings import load_settings
+from .sse_frames import EventBody, Render, default_render
 
 __all__ = ["sse_response"]
 
@@ -42,9 +42,9 @@ def sse_response(
     heartbeat: seconds. So long it waits for the first content, so that a failure before that is a 502 or 504 of its own;
                and after so long without anything else a `: ping` is written. Default: `STREAMGUARD["HEARTBEAT"]`, or 15.
 
-    The frames are those of `streamguard.django.frames`: data; then one `end`, or one `error` that a client may show. The
-    response is not compressed, cached or buffered. Raises ImproperlyConfigured under ASGI, where Django would collect the
-    whole answer first; TypeError for what is no stream of streamguard's: give it to `guard()`.
+    The frames are data, then one `end`, or one `error` that a client may show. The response is not compressed, cached or
+    buffered. Raises ImproperlyConfigured under ASGI, where Django would collect the whole answer first; TypeError for
+    any other stream: wrap it in `guard()` first.
 
     *Limits*: the client's leaving is seen within half a second under gunicorn (and waitress, with
     `channel_request_lookahead`); elsewhere by the second write after it, so after two heartbeats. The stream's own

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any, Literal
 
 from ..telemetry.events import GAP_BOUNDS
-from .story import story
+from .entry_text import story
 
 __all__ = ["JournalEntry", "Kind", "Moment", "entry_of", "is_failure", "plain"]
 

@@ -27,8 +27,8 @@ from sqlalchemy import (
 )
 from sqlalchemy.exc import SQLAlchemyError
 
+from .._store.engine import READING, create_all, make_engine
 from ..errors import UsageError
-from ..store.engine import READING, create_all, make_engine
 from .entries import JournalEntry, entry_of, plain
 
 __all__ = ["KEPT", "JournalStore"]

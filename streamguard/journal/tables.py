@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ..telemetry.events import GAP_BOUNDS
-from .advice import LimitAdvice, Sureness
-from .story import one_line, seconds_of
+from .entry_text import one_line, seconds_of
+from .journal_advice import LimitAdvice, Sureness
 from .summary import Summary
 
 __all__ = ["Bars", "Table", "advice_table", "explained", "histograms", "outcome_tables", "title", "unreadable_rows"]

@@ -3,7 +3,7 @@
 import textwrap
 from collections.abc import Iterator, Sequence
 
-from .advice import LimitAdvice, Sureness
+from .journal_advice import LimitAdvice, Sureness
 from .summary import Summary
 from .tables import Bars, Table, advice_table, explained, histograms, outcome_tables, title
 

@@ -7,11 +7,11 @@ import uuid
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from ..core.clock import wall
-from ..core.waits import happens
+from .._core.clock import wall
+from .._core.waits import happens
 from ..telemetry.logs import log_line
+from .builders import instant
 from .entries import JournalEntry
-from .making import instant
 
 if TYPE_CHECKING:
     from .store import JournalStore

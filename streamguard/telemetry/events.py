@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
-    from ..stream.report import StreamReport
+    from .._stream.recorder import StreamReport
 
 __all__ = [
     "GAP_BOUNDS",

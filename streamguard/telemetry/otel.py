@@ -31,7 +31,7 @@ from .events import (
 from .providers import provider_of
 
 if TYPE_CHECKING:
-    from ..stream.report import StreamReport
+    from .._stream.recorder import StreamReport
 
 __all__ = ["OpenTelemetryHook"]
 

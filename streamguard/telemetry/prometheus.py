@@ -21,7 +21,7 @@ from .events import (
 )
 
 if TYPE_CHECKING:
-    from ..stream.report import StreamReport
+    from .._stream.recorder import StreamReport
 
 __all__ = ["PrometheusHook"]
 

@@ -6,7 +6,7 @@
 from .agent_api import AgentAPI
 from .gateway import Gateway
 from .leaks import LeakCheck, no_leaks
-from .records import Left, Request
+from .request_log import Left, Request
 from .script import Step, parse_script
 
 __all__ = ["AgentAPI", "Gateway", "LeakCheck", "Left", "Request", "Step", "no_leaks", "parse_script"]

@@ -4,8 +4,8 @@ import json
 
 from ..errors import UsageError
 from .gateway import Gateway
-from .records import Request
-from .response import Plan, make_plan
+from .request_log import Request
+from .response_plan import Plan, make_plan
 from .script import parse_script
 
 __all__ = ["AgentAPI"]

@@ -9,12 +9,12 @@ import weakref
 from collections.abc import Callable, Iterable
 from typing import Any, Self
 
-from ..core.clock import monotonic
+from .._core.clock import monotonic
 from ..errors import UsageError
 from . import tls as certificates
 from .player import Player
-from .records import Journal, Left, Request
-from .response import Plan, make_plan
+from .request_log import Journal, Left, Request
+from .response_plan import Plan, make_plan
 from .script import parse_script
 from .transport import ClientLeft, GatewayStopped, Transport
 from .wire import RequestHead, parse_head

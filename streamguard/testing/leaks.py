@@ -11,7 +11,7 @@ import traceback
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
-from ..core.clock import monotonic
+from .._core.clock import monotonic
 
 __all__ = ["LeakCheck", "no_leaks"]
 

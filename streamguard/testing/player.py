@@ -1,7 +1,7 @@
 """Plays one script on one connection, as the answer to one request."""
 
-from .records import Journal, Request
-from .response import BodyPieces, Plan
+from .request_log import Journal, Request
+from .response_plan import BodyPieces, Plan
 from .script import Drip, Headers, Pause, Step, Wire, unroll
 from .transport import Transport
 from .wire import Framing

@@ -43,7 +43,7 @@ from dataclasses import dataclass, field
 from http import HTTPStatus
 from itertools import count
 
-from ..core.limits import parse_duration
+from .._core.limits import parse_duration
 from ..errors import UsageError
 from . import payloads
 

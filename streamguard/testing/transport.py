@@ -14,7 +14,7 @@ import struct
 import threading
 from collections.abc import Callable
 
-from ..core.clock import monotonic
+from .._core.clock import monotonic
 
 __all__ = ["ClientLeft", "GatewayStopped", "Transport"]
 

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from streamguard import Chain, ChainResult, StepContext
-from streamguard.core.clock import monotonic
+from streamguard._core.clock import monotonic
 
 PROMPT = 1.0
 """Seconds that an idle machine needs a hundredth of: what a busy one may be late."""

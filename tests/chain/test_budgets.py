@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from streamguard import Chain, StepContext, deadline
-from streamguard.core.clock import monotonic
+from streamguard._core.clock import monotonic
 from streamguard.testing import Gateway
 
 from .steps import PROMPT, endings, obedient, raises, stuck_step, timed, value

@@ -17,7 +17,7 @@ import pytest
 import requests
 
 from streamguard import CancelToken, Chain, ChainResult, StepContext
-from streamguard.core.clock import monotonic
+from streamguard._core.clock import monotonic
 from streamguard.telemetry import StepRetry, set_hooks
 from streamguard.testing import AgentAPI, no_leaks
 

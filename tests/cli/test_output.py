@@ -8,9 +8,9 @@ import pytest
 import sseclient
 
 from streamguard import Chunk, Timeouts
+from streamguard._stream.recorder import Recorder, StreamReport
 from streamguard.cli.output import Output, printable, reader_has_left
-from streamguard.cli.status import StatusLine, status_text
-from streamguard.stream.report import Recorder, StreamReport
+from streamguard.cli.tail.status_line import StatusLine, status_text
 
 
 def chat(text: str, **delta: str) -> Chunk:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from streamguard import GuardedStream
-from streamguard.core.clock import monotonic
+from streamguard._core.clock import monotonic
 
 ROOT = Path(__file__).parent.parent.parent
 

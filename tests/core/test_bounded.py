@@ -25,10 +25,10 @@ from streamguard import (
     current_token,
     deadline,
 )
-from streamguard.core import workers
-from streamguard.core.bounded import run_until
-from streamguard.core.clock import monotonic
-from streamguard.core.deadline import Deadline
+from streamguard._core import workers
+from streamguard._core.bounded import run_until
+from streamguard._core.clock import monotonic
+from streamguard._core.deadline import Deadline
 
 from .helpers import PROMPT, run_script, wait_until
 

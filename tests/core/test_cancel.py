@@ -10,7 +10,7 @@ import weakref
 import pytest
 
 from streamguard import CancelToken
-from streamguard.core.clock import monotonic
+from streamguard._core.clock import monotonic
 from streamguard.telemetry import flush
 
 from .helpers import switching_often, wait_until

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from streamguard import CancelToken
-from streamguard.core import cancel as cancel_module
-from streamguard.core.clock import monotonic
+from streamguard._core import cancel as cancel_module
+from streamguard._core.clock import monotonic
 
 from .helpers import PROMPT
 

@@ -19,7 +19,7 @@ from streamguard import (
     guarded_stream,
     shield,
 )
-from streamguard.core.clock import monotonic
+from streamguard._core.clock import monotonic
 
 
 def at() -> float | None:

@@ -9,7 +9,7 @@ import freezegun
 import pytest
 
 from streamguard import CancelToken, Deadline, DeadlineExceededError, StreamInactivityTimeoutError, guarded_stream
-from streamguard.core.clock import monotonic
+from streamguard._core.clock import monotonic
 
 from .helpers import run_script
 

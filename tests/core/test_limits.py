@@ -15,8 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamguard import Timeouts, UsageError, configure
-from streamguard.core import NOT_GIVEN, parse_duration
-from streamguard.core.clock import longest_wait
+from streamguard._core import NOT_GIVEN, parse_duration
+from streamguard._core.clock import longest_wait
 
 NAMES = ("connect", "response", "first", "idle", "dead", "total")
 PHASES = NAMES[:-1]

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from streamguard import CancelToken, StreamguardError, guarded_stream
-from streamguard.core.clock import monotonic
-from streamguard.core.pump import End, Feed, Pump
+from streamguard._core.clock import monotonic
+from streamguard._core.pump import End, Feed, Pump
 
 from .helpers import PROMPT, wait_until
 

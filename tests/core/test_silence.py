@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamguard.core import FIRED, SilenceClock
+from streamguard._core import FIRED, SilenceClock
 
 seconds = st.floats(0, 1e6)
 limits = st.floats(1e-6, 1e6)

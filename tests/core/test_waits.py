@@ -17,8 +17,8 @@ from streamguard import (
     bounded_call,
     guarded_stream,
 )
-from streamguard.core import waits
-from streamguard.core.clock import monotonic
+from streamguard._core import waits
+from streamguard._core.clock import monotonic
 from streamguard.dispatch import CallableMember, Dispatcher
 from streamguard.testing import Gateway
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from streamguard.dispatch import CallableMember, Event, Kind, TurnContext
-from streamguard.dispatch.route import MemberEvent
+from streamguard.dispatch._turn.channel import MemberEvent
 
 Q = 0.3
 """Seconds: the output timeout of most tests."""

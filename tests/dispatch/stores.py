@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from streamguard.dispatch.records import RecordStore
+from streamguard.dispatch._records.records import RecordStore
 
 KINDS = ("memory", "sqlite", "postgresql")
 Store = Callable[..., RecordStore]

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from streamguard import CancelToken, UsageError
-from streamguard.core.limits import NOT_GIVEN
+from streamguard._core.limits import NOT_GIVEN
 from streamguard.dispatch import CallableMember, CommandMember, Dispatcher, Event, Kind, TurnContext, TurnOutcome
-from streamguard.dispatch.settings import limits_of
+from streamguard.dispatch._turn.settings import limits_of
 from streamguard.telemetry import DispatchFinished, TurnFinished, get_hooks, set_hooks
 
 from ..core.helpers import wait_until

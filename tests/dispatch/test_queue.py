@@ -10,8 +10,8 @@ import pytest
 
 from streamguard import UsageError
 from streamguard.dispatch import CallableMember, Dispatcher, DispatchQueue, TurnContext
-from streamguard.dispatch.ledger import RecordsError
-from streamguard.dispatch.records import RecordStore
+from streamguard.dispatch._records.records import RecordStore
+from streamguard.dispatch._records.safe_writes import RecordsError
 
 from ..core.helpers import wait_until
 from .scripted import Told, hangs, says
@@ -319,7 +319,7 @@ def test_a_claim_whose_answer_was_lost_is_run_after_all(
     shared_records: str, make_queue: MakeQueue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An entry that is on record as ours, but that nobody here runs, is found and run."""
-    monkeypatch.setattr("streamguard.dispatch.entries._SETTLE_SECONDS", 0.0)
+    monkeypatch.setattr("streamguard.dispatch._records.queue_table._SETTLE_SECONDS", 0.0)
     queue = make_queue(shared_records, says("a", "x"), start=False)
     entry = queue.submit("c", ["a"], "p")
     assert queue._entries.claim(["a"]) is not None

@@ -12,9 +12,9 @@ from typing import Any
 import psutil
 import pytest
 
-from streamguard.core import monotonic
+from streamguard._core import monotonic
 from streamguard.dispatch import CommandMember, Dispatcher, DispatchOutcome, TurnOutcome
-from streamguard.dispatch.route import MemberEvent
+from streamguard.dispatch._turn.channel import MemberEvent
 
 from ..core.helpers import wait_until
 from .programs import SLACK, alive, json_lines, python, shell

@@ -10,7 +10,7 @@ import pytest
 from django.test import Client, RequestFactory
 from django.test.utils import setup_test_environment, teardown_test_environment
 
-from streamguard.core.clock import monotonic
+from streamguard._core.clock import monotonic
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "tests.django.site.settings")
 django.setup()

@@ -14,7 +14,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from streamguard.core.clock import monotonic
+from streamguard._core.clock import monotonic
 
 ROOT = Path(__file__).parent.parent.parent
 WORKERS = {

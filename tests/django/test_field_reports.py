@@ -11,7 +11,7 @@ from django.http import StreamingHttpResponse
 from django.test import AsyncRequestFactory, RequestFactory
 
 from streamguard import CancelToken, guarded_stream
-from streamguard.core.clock import monotonic
+from streamguard._core.clock import monotonic
 from streamguard.django import sse_response
 from streamguard.testing import Gateway
 

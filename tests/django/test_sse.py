@@ -12,7 +12,7 @@ from django.middleware.gzip import GZipMiddleware
 from django.test import RequestFactory, override_settings
 
 from streamguard import GuardedStream, UsageError, deadline, guarded_stream
-from streamguard.core.clock import monotonic
+from streamguard._core.clock import monotonic
 from streamguard.django import sse_response
 from streamguard.testing import Gateway
 

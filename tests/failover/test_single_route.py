@@ -9,7 +9,7 @@ import requests
 
 import streamguard
 from streamguard import classify, guarded_stream
-from streamguard.core.clock import monotonic
+from streamguard._core.clock import monotonic
 from streamguard.testing import Gateway
 
 from ..stream.policies import GOOD

@@ -12,12 +12,12 @@ from typing import Any
 import requests
 
 from streamguard import InStreamError, MalformedChunkError, UsageError, has_content
-from streamguard.core.limits import parse_duration
-from streamguard.dispatch.events import Event, Kind
-from streamguard.dispatch.formats.registry import FORMATS, make_format
-from streamguard.http import retry_after, status_error
-from streamguard.sse import EventClient
-from streamguard.stream.decode import assembler_of, decoder_of
+from streamguard._core.limits import parse_duration
+from streamguard._http import retry_after, status_error
+from streamguard._sse import EventClient
+from streamguard._stream.upstream.decode import assembler_of, decoder_of
+from streamguard.dispatch._data.turn_events import Event, Kind
+from streamguard.dispatch._formats.registry import FORMATS, make_format
 from streamguard.testing import parse_script
 
 from ..sse.reference import Reference

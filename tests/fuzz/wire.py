@@ -20,7 +20,7 @@ from streamguard import (
     UsageError,
     guarded_stream,
 )
-from streamguard.http import read_blocks
+from streamguard._http import read_blocks
 
 from ..http.servers import ENCODINGS, FRAMINGS, head
 from ..stream.live import has_reader, wait_until

@@ -9,8 +9,8 @@ from typing import Any
 
 import requests
 
-from streamguard.core.cancel import CancelToken
-from streamguard.http import Adapter, SocketGuard, attach_response, current_guard, read_blocks
+from streamguard._core.cancel import CancelToken
+from streamguard._http import Adapter, SocketGuard, attach_response, current_guard, read_blocks
 
 BLOCKING = {"readinto", "recv_into", "read", "recv", "do_handshake", "sendall", "send", "_dial_one", "_tls_handshake"}
 """The innermost Python functions of a thread that waits for a socket."""

@@ -17,8 +17,8 @@ import urllib3
 from requests.adapters import HTTPAdapter
 from urllib3.util.retry import Retry
 
-from streamguard.core.cancel import CancelToken
-from streamguard.http import Adapter, CutError, SocketGuard, current_guard, drain, read_blocks
+from streamguard._core.cancel import CancelToken
+from streamguard._http import Adapter, CutError, SocketGuard, current_guard, drain, read_blocks
 
 from .calls import Call, new_session
 from .conftest import Serve

@@ -13,7 +13,7 @@ import pytest
 import requests
 import urllib3
 
-from streamguard.http import drain, find_socket, read_at_most, read_blocks
+from streamguard._http import drain, find_socket, read_at_most, read_blocks
 
 from .calls import new_session
 from .conftest import Serve

@@ -10,8 +10,8 @@ import urllib3
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamguard.http import read_blocks
-from streamguard.http.chunked import ChunkWindow, split_chunks
+from streamguard._http import read_blocks
+from streamguard._http.chunked import ChunkWindow, split_chunks
 
 HEAD = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
 

@@ -10,7 +10,7 @@ import pytest
 import requests
 from urllib3.util.retry import Retry
 
-from streamguard.http import CutError, find_socket
+from streamguard._http import CutError, find_socket
 
 from .calls import Call, new_session
 from .conftest import Serve

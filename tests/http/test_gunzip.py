@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamguard import Session
-from streamguard.http import read_blocks
-from streamguard.http.gunzip import GzipDecoder
+from streamguard._http import read_blocks
+from streamguard._http.gunzip import GzipDecoder
 
 from .calls import new_session
 from .conftest import Serve

@@ -18,8 +18,8 @@ import pytest
 import requests
 import responses
 
-from streamguard.core.cancel import CancelToken
-from streamguard.http import CutError, SocketGuard, attach_response, current_guard, find_socket, read_blocks, sockets
+from streamguard._core.cancel import CancelToken
+from streamguard._http import CutError, SocketGuard, attach_response, current_guard, find_socket, read_blocks, sockets
 
 from .calls import new_session
 from .conftest import Serve

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 import streamguard
-from streamguard.core import NOT_GIVEN
+from streamguard._core import NOT_GIVEN
 from streamguard.journal import JournalEntry, settle
-from streamguard.journal.keeping import open_store
+from streamguard.journal.lifecycle import open_store
 
 from ..dispatch.postgres import postgresql, postgresql_server  # noqa: F401 - fixtures
 

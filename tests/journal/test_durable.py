@@ -18,11 +18,11 @@ from sqlalchemy.exc import OperationalError
 
 import streamguard
 from streamguard import UsageError, recent
-from streamguard.core import NOT_GIVEN, monotonic
-from streamguard.dispatch.records import RecordStore
+from streamguard._core import NOT_GIVEN, monotonic
+from streamguard.dispatch._records.records import RecordStore
 from streamguard.journal import JournalEntry, settle
 from streamguard.journal import store as store_module
-from streamguard.journal.keeping import VARIABLE, open_store
+from streamguard.journal.lifecycle import VARIABLE, open_store
 from streamguard.journal.store import JournalStore
 from streamguard.journal.writer import Writer
 

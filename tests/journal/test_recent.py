@@ -9,9 +9,9 @@ import pytest
 
 import streamguard
 from streamguard import Chain, UsageError, before_first_chunk, bounded_call, current_token, deadline, guarded_stream, recent
-from streamguard.core import NOT_GIVEN
+from streamguard._core import NOT_GIVEN
 from streamguard.journal import JournalEntry
-from streamguard.journal.recorder import Recorder
+from streamguard.journal.collector import Recorder
 from streamguard.telemetry import RunFinished, StreamRetry, StreamStalled, TurnFinished, set_hooks
 from streamguard.testing import Gateway
 
@@ -208,7 +208,7 @@ def test_a_stream_that_the_collector_ended_leaves_nothing_behind() -> None:
         del lost
         gc.collect()
     assert found(id) is None
-    assert id not in streamguard.journal.recorder.RECORDER._notes
+    assert id not in streamguard.journal.collector.RECORDER._notes
 
 
 def test_the_newest_is_last_and_the_oldest_go() -> None:

@@ -11,8 +11,8 @@ import streamguard
 from streamguard import CancelToken, Chain, before_first_chunk, guarded_stream, recent
 from streamguard.dispatch import CallableMember, Dispatcher
 from streamguard.dispatch import Event as Said
-from streamguard.journal.advice import Sureness, advise
-from streamguard.journal.page import report_page, story_page
+from streamguard.journal.html import report_page, story_page
+from streamguard.journal.journal_advice import Sureness, advise
 from streamguard.journal.summary import summed_up
 from streamguard.journal.text import report_text
 from streamguard.testing import Gateway

@@ -6,9 +6,9 @@ from html.parser import HTMLParser
 from typing import Any
 
 from streamguard.journal import JournalEntry, Moment
-from streamguard.journal.advice import Sureness, advise
-from streamguard.journal.page import report_page, story_page
-from streamguard.journal.story import story
+from streamguard.journal.entry_text import story
+from streamguard.journal.html import report_page, story_page
+from streamguard.journal.journal_advice import Sureness, advise
 from streamguard.journal.summary import Summary, summed_up
 from streamguard.journal.text import report_text
 

@@ -9,7 +9,7 @@ from typing import Any
 from jupyter_client.blocking.client import BlockingKernelClient
 from jupyter_client.manager import KernelManager
 
-from streamguard.core.clock import monotonic
+from streamguard._core.clock import monotonic
 
 ROOT = Path(__file__).parent.parent.parent
 

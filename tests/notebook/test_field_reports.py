@@ -10,7 +10,7 @@ COMMAND = "run_command(['/bin/sh', '-c', 'sleep 300 & echo $$ $! > {pids}; wait'
 def test_B127_an_interrupt_leaves_no_subprocess(kernel: Kernel, tmp_path: Path) -> None:
     """The kernel's interrupt ends a supervised command: neither it nor its child is left when the cell has ended."""
     pids = tmp_path / "pids"
-    kernel.run("from streamguard.dispatch.command import run_command")
+    kernel.run("from streamguard.dispatch._command.command import run_command")
     cell = kernel.begin(COMMAND.format(pids=pids))
     kernel.wait(cell, lambda: pids.exists() and pids.read_text().endswith("\n"))
     kernel.interrupt()

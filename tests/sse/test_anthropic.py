@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamguard.errors import InStreamError, MalformedChunkError
-from streamguard.sse import (
+from streamguard._sse import (
     AnthropicAssembler,
     AnthropicChunk,
     AnthropicDecoder,
@@ -18,6 +17,7 @@ from streamguard.sse import (
     ToolCall,
     has_content,
 )
+from streamguard.errors import InStreamError, MalformedChunkError
 
 from .pieces import bytewise, cut
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from streamguard._sse import ChatDecoder, Chunk, Event, EventClient
 from streamguard.errors import InStreamError, MalformedChunkError
-from streamguard.sse import ChatDecoder, Chunk, Event, EventClient
 
 STOP = '{"choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}'
 HELLO = '{"choices":[{"index":0,"delta":{"content":"hello"},"finish_reason":null}]}'

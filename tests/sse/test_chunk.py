@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamguard.sse import Chunk, Event, has_content
+from streamguard._sse import Chunk, Event, has_content
 
 
 def chunk(delta: Any, **choice: Any) -> Chunk:

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from streamguard._sse import Framer
 from streamguard.errors import MalformedChunkError
-from streamguard.sse import Framer
 from tests.sse.pieces import bytewise, cut
 
 LINE_ENDS = (b"\n", b"\r", b"\r\n")

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamguard.sse import Chunk, Message, MessageAssembler, ToolCall
+from streamguard._sse import Chunk, Message, MessageAssembler, ToolCall
 from tests.sse.test_chunk import CHUNKS
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from streamguard import GuardedStream, guarded_stream
-from streamguard.core.clock import monotonic
+from streamguard._core.clock import monotonic
 from streamguard.testing import Gateway
 
 PROMPT = 3.0

@@ -13,7 +13,7 @@ from streamguard import (
     TransportTimeoutError,
     guarded_stream,
 )
-from streamguard.core.clock import monotonic
+from streamguard._core.clock import monotonic
 from streamguard.testing import Gateway
 
 from ..http.servers import blackhole

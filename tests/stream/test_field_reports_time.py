@@ -38,8 +38,8 @@ from streamguard import (
     guarded_stream,
     has_content,
 )
-from streamguard.core.clock import monotonic
-from streamguard.http import SocketGuard
+from streamguard._core.clock import monotonic
+from streamguard._http import SocketGuard
 from streamguard.testing import Gateway
 
 from ..http.servers import Peer, Server, blackhole
@@ -169,7 +169,7 @@ def test_B006_there_are_finite_limits_by_default(streamguard_gateway: Streams) -
     try:
         error = failure(stream_from(streamguard_gateway("stall"), retry=None))
     finally:
-        streamguard.configure(response=streamguard.core.NOT_GIVEN)
+        streamguard.configure(response=streamguard._core.NOT_GIVEN)
     assert error.phase == "response"
 
 

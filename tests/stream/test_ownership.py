@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from streamguard import GuardedStream, guard, guarded_stream
-from streamguard.stream.ownership import Ownership
+from streamguard._stream.ownership import Ownership
 from streamguard.testing import Gateway
 
 from ..core.helpers import wait_until

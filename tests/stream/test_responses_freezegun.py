@@ -25,7 +25,7 @@ from streamguard import (
     TransportTimeoutError,
     guarded_stream,
 )
-from streamguard.core.clock import monotonic
+from streamguard._core.clock import monotonic
 
 from .live import PROMPT, Streams, consume, failure, has_reader, stream_from, wait_until
 

@@ -20,7 +20,7 @@ from streamguard import (
     classify,
     guarded_stream,
 )
-from streamguard.core.clock import monotonic
+from streamguard._core.clock import monotonic
 
 from .policies import GOOD, NOW, STALL, policy
 from .shapes import PROMPT, Factory, ask, consume

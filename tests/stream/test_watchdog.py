@@ -17,7 +17,7 @@ import requests
 import tenacity
 
 import streamguard
-import streamguard.stream.loop
+import streamguard._stream.loop
 from streamguard import (
     CancelToken,
     DeadlineExceededError,
@@ -28,8 +28,8 @@ from streamguard import (
     deadline,
     has_content,
 )
-from streamguard.core.clock import monotonic
-from streamguard.core.pump import Pump
+from streamguard._core.clock import monotonic
+from streamguard._core.pump import Pump
 from streamguard.testing import Gateway
 
 from .live import PROMPT, Streams, consume, failure, has_reader, in_thread, stream_from, wait_until
@@ -100,7 +100,7 @@ def test_scenario_4_the_callers_cancel_beats_the_timeout(
 
     real_stop = Pump.stop
     if instant == "behind the wait":
-        monkeypatch.setattr(streamguard.stream.loop, "monotonic", now)
+        monkeypatch.setattr(streamguard._stream.loop, "monotonic", now)
     else:
         monkeypatch.setattr(Pump, "stop", stop)
     error = failure(stream)
@@ -132,7 +132,7 @@ def test_scenario_5_idle_off_is_transparent(streamguard_gateway: Streams, off: o
         gateway = streamguard_gateway("headers\nwait 0.05\nchat a\nwait 0.05\nchat b\ndone")
         seen = consume(stream_from(gateway, idle=off))
     finally:
-        streamguard.configure(first=streamguard.core.NOT_GIVEN)
+        streamguard.configure(first=streamguard._core.NOT_GIVEN)
     assert (seen.error, seen.texts) == (None, ["a", "b"])
 
 
@@ -179,7 +179,7 @@ def test_scenario_6_limits_from_outside(streamguard_gateway: Streams, monkeypatc
     try:
         error = failure(stream_from(streamguard_gateway("chat a\nstall")))
     finally:
-        streamguard.configure(idle=streamguard.core.NOT_GIVEN)
+        streamguard.configure(idle=streamguard._core.NOT_GIVEN)
     assert error.limit == 0.2
     assert f"idle=0.2, {source}" in str(error)
 

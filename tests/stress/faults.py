@@ -15,7 +15,7 @@ from streamguard import (
     TransportTimeoutError,
 )
 from streamguard.testing import Gateway, Request, parse_script
-from streamguard.testing.response import Plan, make_plan
+from streamguard.testing.response_plan import Plan, make_plan
 
 __all__ = ["FAULTS", "Fault", "FaultyGateway", "numbers_of"]
 

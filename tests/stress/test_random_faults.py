@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from streamguard import CancelToken, DeadlineExceededError, StreamCancelledError, deadline, guarded_stream
-from streamguard.core.clock import monotonic
+from streamguard._core.clock import monotonic
 from streamguard.testing import no_leaks
 
 from .faults import FAULTS, FaultyGateway, numbers_of

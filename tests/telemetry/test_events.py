@@ -22,7 +22,7 @@ from streamguard import (
     guarded_stream,
     has_content,
 )
-from streamguard.stream.gaps import GapCounts
+from streamguard._stream.timing.gaps import GapCounts
 from streamguard.telemetry import (
     GAP_BOUNDS,
     AttemptFinished,

@@ -12,8 +12,8 @@ import pytest
 
 import streamguard
 from streamguard import StreamguardError, before_first_chunk, guarded_stream
+from streamguard._sse import EventClient
 from streamguard.dispatch import CallableMember, Dispatcher
-from streamguard.sse import EventClient
 from streamguard.telemetry import emit, get_hooks, set_hooks
 from streamguard.testing import Gateway
 

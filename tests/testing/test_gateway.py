@@ -16,7 +16,7 @@ import freezegun
 import pytest
 import requests
 
-from streamguard.core.clock import monotonic
+from streamguard._core.clock import monotonic
 from streamguard.errors import UsageError
 from streamguard.testing import Gateway, no_leaks
 from streamguard.testing.wire import ENCODINGS, FRAMINGS

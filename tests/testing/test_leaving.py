@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 import requests
 
-from streamguard.core.clock import monotonic
+from streamguard._core.clock import monotonic
 from streamguard.testing import Gateway
 from streamguard.testing.wire import FRAMINGS
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamguard.errors import UsageError
-from streamguard.testing.response import make_plan
+from streamguard.testing.response_plan import make_plan
 from streamguard.testing.script import Headers, parse_script
 from streamguard.testing.wire import ENCODINGS, FRAMINGS, Encoder, Framing, merge_headers, parse_head
 

@@ -3,7 +3,7 @@
 from typing import Any, assert_type
 
 from streamguard import Chain, ChainResult, Settled, StepContext, StepReport, suggest_limits
-from streamguard.chain import Step
+from streamguard._chain import Step
 
 agent = Chain("agent", deadline=1.2, messages={"completed": "Fine.", "cancelled": lambda result: result.id})
 

@@ -19,10 +19,10 @@ from typing import Any
 import psutil
 
 from streamguard import CancelToken
-from streamguard.dispatch.command import iter_command
-from streamguard.dispatch.command_member import CommandMember
-from streamguard.dispatch.events import Event, Kind
-from streamguard.dispatch.members import TurnContext
+from streamguard.dispatch._command.command import iter_command
+from streamguard.dispatch._data.turn_events import Event, Kind
+from streamguard.dispatch._members.command_member import CommandMember
+from streamguard.dispatch._members.member import TurnContext
 from streamguard.testing import Gateway
 
 from ...core.helpers import wait_until

@@ -1,0 +1,23 @@
+"""Steps that call external services, under one deadline."""
+
+from .chain import Chain
+from .chain_report import ChainResult, StepReport
+from .context import Results, StepContext
+from .limit_advice import Advice, StepAdvice, suggest_limits
+from .step import Settled, Step
+from .step_status import RunStatus, StepStatus
+
+__all__ = [
+    "Advice",
+    "Chain",
+    "ChainResult",
+    "Results",
+    "RunStatus",
+    "Settled",
+    "Step",
+    "StepAdvice",
+    "StepContext",
+    "StepReport",
+    "StepStatus",
+    "suggest_limits",
+]

@@ -1,0 +1,272 @@
+"""`Chain`: steps that call external services, under one deadline."""
+
+import contextvars
+import dataclasses
+import functools
+import graphlib
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any, TypeVar, Unpack, overload
+
+from .._core.cancel import CancelToken, current_token
+from .._core.clock import monotonic
+from .._core.deadline import Deadline, current_deadline
+from .._core.limits import NOT_GIVEN, seconds_of
+from ..errors import UsageError
+from ..session import Session
+from .chain_report import ChainResult, Messages, message_of
+from .chain_run import Run
+from .context import SessionSource, StepContext
+from .limit_advice import Advice, Samples, StepAdvice, suggest_limits
+from .run_state import Ledger
+from .step import Seconds, Step, StepOptions, make_step, not_negative
+from .step_status import RUN_STATUSES, run_status
+
+__all__ = ["Chain"]
+
+T = TypeVar("T")
+F = TypeVar("F")
+
+_MIN_BUDGET_SECONDS = 0.01
+
+
+class Chain:
+    """Steps that call external services, all of them under one deadline.
+
+    name:         a constant: it is in logs, results and messages.
+    deadline:     seconds for a whole run; None: only a surrounding `deadline()` bounds it. 0 or less starts nothing.
+    max_parallel: how many steps may be at work at once; those that need each other never are. Default 1: in the order in
+                  which they are declared.
+    reserve:      seconds of the deadline that no step may use, for what comes behind the run. Default 0.
+    min_budget:   a step for which fewer seconds are left does not start. Default 0.01, or the step's limit if that is less.
+    messages:     a sentence for people by run status: text, or a callable that makes it of the `ChainResult`.
+    answer:       makes the answer of a completed run out of its `ChainResult`.
+    session:      the `streamguard.Session` of all runs. Default: one for each run, for a session keeps cookies.
+    samples:      how many durations of each step are kept for `advice()`. Default 1000; 0 keeps none.
+
+    Declare the steps with `@chain.step(limit=..., fallback=...)`; a step without a fallback is critical. `run()` may be
+    called again and again, from any thread, many at a time.
+
+    Raises TypeError or UsageError, naming the argument.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        deadline: Seconds | None = None,
+        max_parallel: int = 1,
+        reserve: Seconds = 0.0,
+        min_budget: Seconds = _MIN_BUDGET_SECONDS,
+        messages: Messages | None = None,
+        answer: Callable[[ChainResult], Any] | None = None,
+        session: Session | None = None,
+        samples: int = 1000,
+    ) -> None:
+        self.name = name
+        self.deadline = seconds_of("deadline", deadline)
+        self.max_parallel = max_parallel
+        self._reserve = not_negative("reserve", reserve, 0.0)
+        self._min_budget = not_negative("min_budget", min_budget, 0.0)
+        self._messages = dict(messages or {})
+        self._answer = answer
+        self._session = session
+        self._steps: dict[str, Step[Any]] = {}
+        self._samples = Samples(samples)
+        _check(name=name, max_parallel=max_parallel, messages=self._messages, session=session, samples=samples)
+
+    def __repr__(self) -> str:
+        return f"<Chain {self.name!r}: {', '.join(self._steps) or 'no steps'}>"
+
+    @property
+    def steps(self) -> Mapping[str, Step[Any]]:
+        """The steps by name, in the order in which they were declared."""
+        return MappingProxyType(self._steps)
+
+    @overload
+    def step(self, fn: Callable[[StepContext], T], /, **options: Unpack[StepOptions]) -> Step[T]: ...
+    @overload
+    def step(
+        self, fn: Callable[[StepContext], T], /, *, fallback: Callable[..., F], **options: Unpack[StepOptions]
+    ) -> Step[T | F]: ...
+    @overload
+    def step(self, fn: Callable[[StepContext], T], /, *, fallback: F, **options: Unpack[StepOptions]) -> Step[T | F]: ...
+    @overload
+    def step(self, /, **options: Unpack[StepOptions]) -> Callable[[Callable[[StepContext], T]], Step[T]]: ...
+    @overload
+    def step(
+        self, /, *, fallback: Callable[..., F], **options: Unpack[StepOptions]
+    ) -> Callable[[Callable[[StepContext], T]], Step[T | F]]: ...
+    @overload
+    def step(
+        self, /, *, fallback: F, **options: Unpack[StepOptions]
+    ) -> Callable[[Callable[[StepContext], T]], Step[T | F]]: ...
+    def step(
+        self,
+        fn: Callable[[StepContext], Any] | None = None,
+        /,
+        *,
+        fallback: object = NOT_GIVEN,
+        **options: Unpack[StepOptions],
+    ) -> Any:
+        """Declare a step: `@chain.step`, `@chain.step(limit=0.4, fallback=None)`, or `chain.step(fn, limit=0.4)`.
+
+        limit:         seconds that the step may take, all attempts together; None: only the deadline bounds it.
+        fallback:      what stands in if it fails: a value, copied for each use, or a function of its `StepReport`, which
+                       runs in the caller's thread and must be quick. Not given: the step is critical.
+        fallback_name: for reports. Default: the function's name, or "fallback".
+        needs:         steps, or their names, that must have a value before it starts, and whose values it gets.
+        handles:       further exceptions that are somebody else's failure; all but these, streamguard's, requests',
+                       OSError and invalid JSON are bugs, and `run()` raises them.
+        retries:       further attempts after a failure that may pass, inside of the limit. Default 0.
+        idempotent:    doing it twice does no harm. Default False.
+        idempotency_key: it is a write that sends `ctx.idempotency_key`, one for all attempts of a run. Default False.
+        verify:        for a write: asks the service, after a timeout, what became of it; returns a `Settled`, or None.
+        inline:        run it in the caller's thread, with no other step beside it. Then only its sockets can be cut.
+        min_budget, reserve: as the chain's, for this step alone.
+        name:          default: the function's.
+
+        Raises UsageError for a name that is taken, and for retries of what is not declared safe to repeat.
+        """
+        if fn is None:
+            return functools.partial(self._declare, fallback, options)
+        return self._declare(fallback, options, fn)
+
+    add = step
+
+    def run(self, *, cancel: CancelToken | None = None, **inputs: Any) -> ChainResult:
+        """Run the steps; *inputs* are their `ctx.inputs`. Returns when all are done, or the deadline has come.
+
+        cancel: a token whose cancel ends the run. Default: the current one.
+
+        What services do is in the result, whose `status` must be looked at. Raises only bugs, as themselves: what a step
+        raised that is nobody's failure, what `answer=` or `messages=` raised, and UsageError for steps that need each other
+        in a circle, or that do not exist.
+
+        Limits
+            A step that ignores its cancel is left behind 0.04 s after its limit: its report says `overran`, its late
+            result is dropped, its thread goes on until it ends by itself.
+        """
+        steps = dict(self._steps)
+        ledger, source = Ledger(self.name), SessionSource(self._session)
+        until, begun = self._until(), monotonic()
+        given = None if until is None else until.remaining()
+        work = Run(
+            steps=steps,
+            order=self._order(steps),
+            inputs=MappingProxyType(inputs),
+            until=until,
+            parent=_parent(cancel),
+            source=source,
+            max_parallel=self.max_parallel,
+            ledger=ledger,
+        )
+        ledger.tell.started()
+        try:
+            contextvars.copy_context().run(work.go)
+        except BaseException as exc:
+            ledger.tell.raised(exc, monotonic() - begun)
+            raise
+        finally:
+            source.close()
+        return self._conclude(ledger, deadline=given, elapsed=monotonic() - begun)
+
+    def advice(
+        self,
+        *,
+        quantile: float = 0.99,
+        factor: float = 1.5,
+        floor: float = 0.05,
+        ceiling: float | None = None,
+        min_count: int = 100,
+        confidence: float | None = None,
+    ) -> Advice:
+        """Return what this chain's runs suggest for each limit, beside how often each fired; `print()` shows a table.
+
+        The options are those of `suggest_limits()`. Nothing is changed: limits are yours to set.
+        """
+        kept = self._samples.durations()
+        suggested = suggest_limits(
+            {name: kept.get(name, []) for name in self._steps},
+            quantile=quantile,
+            factor=factor,
+            floor=floor,
+            ceiling=ceiling,
+            min_count=min_count,
+            confidence=confidence,
+        )
+        return Advice(tuple(self._step_advice(step, len(kept.get(n, [])), suggested[n]) for n, step in self._steps.items()))
+
+    def _step_advice(self, step: Step[Any], samples: int, suggested: float | None) -> StepAdvice:
+        return StepAdvice(
+            name=step.name,
+            runs=self._samples.count(step.name, "runs"),
+            fired=self._samples.count(step.name, "fired"),
+            skipped=self._samples.count(step.name, "skipped"),
+            samples=samples,
+            limit=step.limit,
+            suggested=suggested,
+        )
+
+    def _declare(self, fallback: object, options: StepOptions, fn: Callable[[StepContext], Any]) -> Step[Any]:
+        step = make_step(fn, fallback=fallback, options=options, reserve=self._reserve, min_budget=self._min_budget)
+        if self._steps.setdefault(step.name, step) is not step:
+            raise UsageError(f"{self.name!r} has a step {step.name!r} already; give this one another name=")
+        return step
+
+    def _order(self, steps: Mapping[str, Step[Any]]) -> "graphlib.TopologicalSorter[str]":
+        if not steps:
+            raise UsageError(f"{self.name!r} has no steps: declare some with @chain.step(...)")
+        for step in steps.values():
+            for need in step.needs:
+                if need not in steps:
+                    raise UsageError(f"step {step.name!r} needs {need!r}, which {self.name!r} does not have")
+        order = graphlib.TopologicalSorter({name: step.needs for name, step in steps.items()})
+        try:
+            order.prepare()
+        except graphlib.CycleError as exc:
+            raise UsageError(f"steps of {self.name!r} need each other in a circle: {' → '.join(exc.args[1])}") from None
+        return order
+
+    def _until(self) -> Deadline | None:
+        own = None if self.deadline is None else Deadline.after(self.deadline)
+        return min((d for d in (own, current_deadline()) if d is not None), default=None)
+
+    def _conclude(self, ledger: Ledger, *, deadline: float | None, elapsed: float) -> ChainResult:
+        result = ChainResult(
+            name=self.name,
+            id=ledger.id,
+            status=run_status(ledger.reports.values()),
+            steps={name: ledger.reports[name] for name in self._steps if name in ledger.reports},
+            deadline=deadline,
+            elapsed=elapsed,
+            started_at=ledger.started_at,
+            values=ledger.values,
+        )
+        self._samples.note(result.steps.values())
+        ledger.tell.finished(result)
+        result = message_of(result, self._messages)
+        if self._answer is None or result.status not in ("completed", "completed_with_fallback"):
+            return result
+        return dataclasses.replace(result, answer=self._answer(result))
+
+
+def _parent(cancel: CancelToken | None) -> CancelToken | None:
+    if cancel is not None and not isinstance(cancel, CancelToken):
+        raise TypeError(f"cancel= takes a CancelToken, not {type(cancel).__name__}; no input can have that name")
+    return cancel if cancel is not None else current_token.get()
+
+
+def _check(*, name: object, max_parallel: object, messages: Messages, session: object, samples: object) -> None:
+    if not isinstance(name, str) or not name:
+        raise TypeError(f"a chain's name is a str, not {name!r}")
+    for option, value, least in (("max_parallel", max_parallel, 1), ("samples", samples, 0)):
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise TypeError(f"{option}= takes a whole number, not {type(value).__name__}")
+        if value < least:
+            raise UsageError(f"{option}={value} is below {least}")
+    if session is not None and not isinstance(session, Session):
+        raise TypeError(f"session= takes a streamguard.Session, whose calls can be cut, not {type(session).__name__}")
+    unknown = messages.keys() - RUN_STATUSES.keys()
+    if unknown:
+        raise UsageError(f"messages= has no status {min(unknown)!r}; there are {', '.join(RUN_STATUSES)}")

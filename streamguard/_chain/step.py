@@ -1,0 +1,238 @@
+"""One declared step: the function, its limits, and what may stand in for it. Checked when it is declared."""
+
+import copy
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any, Generic, TypedDict, TypeVar
+
+from .._core.bounded import refuse_deferring, refuse_unrun
+from .._core.limits import NOT_GIVEN, NotGiven, seconds_of
+from ..errors import UsageError
+from .chain_report import StepReport
+from .context import StepContext
+from .failure_reasons import Handles
+
+__all__ = ["Seconds", "Settled", "Step", "StepOptions", "make_step", "not_negative"]
+
+T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
+
+Seconds = float | timedelta
+
+
+@dataclass(frozen=True, slots=True)
+class Settled(Generic[T_co]):
+    """What a step's `verify=` found out about a write that timed out; it returns None if it still cannot tell."""
+
+    done: bool
+    """Whether the service has done it."""
+    value: T_co | None = None
+    """The step's value, if it was done."""
+
+
+class StepOptions(TypedDict, total=False):
+    """The options of `Chain.step()` and `Chain.add()`, but for `fallback=`."""
+
+    limit: Seconds | None
+    fallback_name: str | None
+    needs: "Iterable[str | Step[Any]] | str | Step[Any]"
+    handles: Iterable[type[Exception]] | type[Exception]
+    retries: int
+    idempotent: bool
+    idempotency_key: bool
+    verify: Callable[[StepContext], Settled[Any] | None] | None
+    inline: bool
+    min_budget: Seconds | None
+    reserve: Seconds | None
+    name: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Step(Generic[T]):
+    """A declared step. Call it with a context to call the plain function: `profile(ctx)`."""
+
+    name: str
+    fn: Callable[[StepContext], T] = field(repr=False)
+    limit: float | None = None
+    fallback: Any = field(default=NOT_GIVEN, repr=False)
+    fallback_name: str | None = None
+    needs: tuple[str, ...] = ()
+    handles: Handles = ()
+    retries: int = 0
+    idempotent: bool = False
+    idempotency_key: bool = False
+    verify: Callable[[StepContext], Settled[Any] | None] | None = field(default=None, repr=False)
+    inline: bool = False
+    min_budget: float = 0.0
+    reserve: float = 0.0
+
+    def __call__(self, ctx: StepContext) -> T:
+        """Call the function, unguarded."""
+        return self.fn(ctx)
+
+    @property
+    def critical(self) -> bool:
+        """Whether it has no fallback, so that the run cannot do without it."""
+        return isinstance(self.fallback, NotGiven)
+
+    def is_write(self, ctx: StepContext) -> bool:
+        """Whether the step, which ran with *ctx*, may have changed something that nobody can know after a timeout."""
+        return self.verify is not None or self.idempotency_key or (ctx.wrote and not self.idempotent)
+
+    def fall_back(self, failure: StepReport) -> Any:
+        """Return a fresh fallback value: a copy, or what the fallback makes of *failure*."""
+        if not callable(self.fallback):
+            return copy.deepcopy(self.fallback)
+        return refuse_unrun(self.fallback(failure), f"fallback= of step {self.name!r}")
+
+
+def make_step(
+    fn: Callable[[StepContext], Any],
+    *,
+    reserve: float,
+    min_budget: float,
+    options: StepOptions,
+    fallback: object = NOT_GIVEN,
+) -> Step[Any]:
+    """Return the step that *options* describe; *reserve* and *min_budget* are the chain's, for what is not given.
+
+    Raises TypeError or UsageError, naming the step, for what cannot be right.
+    """
+    unknown = options.keys() - StepOptions.__annotations__.keys()
+    if unknown:
+        raise TypeError(f"a step takes no {min(unknown)}=; it takes fallback, {', '.join(StepOptions.__annotations__)}")
+    if not callable(fn):
+        raise TypeError(f"a step is a function of one argument, ctx, not {type(fn).__name__}")
+    name = _name_of(fn, options.get("name"))
+    with _naming(name):
+        step = _made(name, fn, options, reserve=reserve, min_budget=min_budget, fallback=fallback)
+    _refuse_unsafe(step)
+    return step
+
+
+def _made(
+    name: str,
+    fn: Callable[[StepContext], Any],
+    options: StepOptions,
+    *,
+    reserve: float,
+    min_budget: float,
+    fallback: object,
+) -> Step[Any]:
+    limit = seconds_of("limit", options.get("limit"))
+    return Step(
+        name=name,
+        fn=fn,
+        limit=limit,
+        fallback=fallback,
+        fallback_name=_fallback_name(fallback, options.get("fallback_name")),
+        needs=_names(options.get("needs", ())),
+        handles=_handles(options.get("handles", ())),
+        retries=_retries(options.get("retries", 0)),
+        idempotent=bool(options.get("idempotent", False)),
+        idempotency_key=bool(options.get("idempotency_key", False)),
+        verify=options.get("verify"),
+        inline=bool(options.get("inline", False)),
+        min_budget=_min_budget(options.get("min_budget"), min_budget, limit),
+        reserve=not_negative("reserve", options.get("reserve"), reserve),
+    )
+
+
+@contextmanager
+def _naming(name: str) -> Iterator[None]:
+    """Put the step's name before what is said about one of its options."""
+    try:
+        yield
+    except (TypeError, ValueError) as exc:
+        raise type(exc)(f"step {name!r}: {exc}") from None
+
+
+def _refuse_unsafe(step: Step[Any]) -> None:
+    if step.retries and not (step.idempotent or step.idempotency_key):
+        raise UsageError(
+            f"step {step.name!r}: retries={step.retries} would repeat what it did. Say idempotent=True if that does no "
+            "harm, or idempotency_key=True if it sends ctx.idempotency_key with each attempt."
+        )
+    if step.verify is not None and not callable(step.verify):
+        raise TypeError(f"step {step.name!r}: verify= takes a function of ctx, not {type(step.verify).__name__}")
+    refuse_deferring(step.fn, f"step {step.name!r}")
+    for option, fn in (("fallback=", step.fallback), ("verify=", step.verify)):
+        refuse_deferring(fn, f"{option} of step {step.name!r}")
+    if step.critical and step.fallback_name is not None:
+        raise UsageError(f"step {step.name!r}: fallback_name= without fallback=; a step without a fallback is critical")
+    if not step.critical and not callable(step.fallback):
+        _refuse_uncopyable(step)
+
+
+def _refuse_uncopyable(step: Step[Any]) -> None:
+    try:
+        copy.deepcopy(step.fallback)
+    except Exception as exc:
+        raise UsageError(
+            f"step {step.name!r}: its fallback, a {type(step.fallback).__name__}, cannot be copied for each use "
+            f"({type(exc).__name__}); give a function that makes one"
+        ) from None
+
+
+def _name_of(fn: Callable[..., Any], name: object) -> str:
+    chosen = getattr(fn, "__name__", None) if name is None else name
+    if not isinstance(chosen, str) or not chosen or chosen == "<lambda>":
+        raise UsageError("a step needs a name: a def has one, for anything else give name=")
+    return chosen
+
+
+def _fallback_name(fallback: object, name: object) -> str | None:
+    if name is not None and not isinstance(name, str):
+        raise TypeError(f"fallback_name= takes a str, not {type(name).__name__}")
+    if name is not None or isinstance(fallback, NotGiven):
+        return name
+    own = getattr(fallback, "__name__", "<lambda>") if callable(fallback) else "<lambda>"
+    return "fallback" if own == "<lambda>" else str(own)
+
+
+def _names(needs: "Iterable[str | Step[Any]] | str | Step[Any]") -> tuple[str, ...]:
+    if not isinstance(needs, Iterable) and not isinstance(needs, Step):
+        raise TypeError(f"needs= takes steps or their names, not {type(needs).__name__}")
+    several = (needs,) if isinstance(needs, str | Step) else tuple(needs)
+    wrong = [need for need in several if not isinstance(need, str | Step)]
+    if wrong:
+        raise TypeError(f"needs= takes steps or their names, not {type(wrong[0]).__name__}")
+    return tuple(dict.fromkeys(need.name if isinstance(need, Step) else need for need in several))
+
+
+def _handles(handles: Iterable[type[Exception]] | type[Exception]) -> Handles:
+    if not isinstance(handles, Iterable) and not isinstance(handles, type):
+        raise TypeError(f"handles= takes exception classes, not {type(handles).__name__}")
+    several = (handles,) if isinstance(handles, type) else tuple(handles)
+    wrong = [kind for kind in several if not (isinstance(kind, type) and issubclass(kind, Exception))]
+    if wrong:
+        raise TypeError(f"handles= takes exception classes, not {wrong[0]!r}")
+    return several
+
+
+def _retries(value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise TypeError(f"retries= takes a number of further attempts, not {type(value).__name__}")
+    if value < 0:
+        raise UsageError(f"retries={value} is less than none")
+    return value
+
+
+def _min_budget(value: Seconds | None, default: float, limit: float | None) -> float:
+    if value is None:  # the chain's must not keep a step with a smaller limit from ever starting
+        return default if limit is None else min(default, max(limit, 0.0))
+    seconds = not_negative("min_budget", value, default)
+    if limit is not None and 0 < limit < seconds:
+        raise UsageError(f"min_budget={seconds:g} is above limit={limit:g}: the step could never start")
+    return seconds
+
+
+def not_negative(name: str, value: Seconds | None, default: float) -> float:
+    seconds = seconds_of(name, value)
+    if seconds is None:
+        return default
+    if seconds < 0:
+        raise UsageError(f"{name}= is a number of seconds, 0 or more, not {seconds:g}")
+    return seconds

@@ -1,0 +1,171 @@
+"""A reader thread that fills a queue, and a consumer that never waits longer than it wants to.
+
+The reader's function gets a `Feed` and nothing else of ours, so that it never keeps the consumer's object alive. Whatever
+it puts arrives in order; what it returns or raises becomes the `End` marker. Cancelling the token puts an `End` at once,
+from the cancelling thread: the consumer is free even if the reader cannot be woken.
+"""
+
+import contextlib
+import contextvars
+import queue
+import threading
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from ..errors import StreamguardError
+from .cancel import CancelToken
+from .cut_throttle import TURN_SECONDS, turns
+from .thread_hooks import thread_ends
+from .waits import take
+
+__all__ = ["End", "Feed", "Pump", "forget_frames"]
+
+R = TypeVar("R")
+
+_CAPACITY = 1 << 20
+"""Bytes that may wait for a slow consumer before the reader pauses (and the upstream is held back by TCP)."""
+
+
+@dataclass(frozen=True, slots=True)
+class End(Generic[R]):
+    """The reader's last word: what it returned, or what it raised."""
+
+    result: R | None = None
+    failure: BaseException | None = None
+
+
+class Feed:
+    """The reader's side of a pump: put items, and pause while too much is waiting."""
+
+    __slots__ = ("_capacity", "_given", "_pausing", "_put", "_room", "_taken", "token")
+
+    def __init__(self, token: CancelToken, put: Callable[[object], None], capacity: int = _CAPACITY) -> None:
+        self.token = token
+        self._put = put
+        self._capacity = capacity
+        self._given = 0
+        self._taken = 0
+        self._pausing = False
+        self._room: queue.SimpleQueue[None] = queue.SimpleQueue()
+
+    def put(self, item: object, size: int = 0) -> None:
+        """Hand *item* over; *size* bytes of it count against the capacity. Blocks while the consumer is that far behind."""
+        self._given += size
+        self._put(item)
+        while self._given - self._taken > self._capacity and not self.token.cancelled:
+            self._wait_for_room()
+
+    def take(self, size: int) -> None:
+        """Note, on the consumer's side, that *size* bytes have been taken."""
+        self._taken += size
+        if self._pausing:
+            self.wake()
+
+    def wake(self) -> None:
+        """Wake a reader that waits for room, so that it looks again."""
+        self._room.put(None)
+
+    def _wait_for_room(self) -> None:
+        self._pausing = True
+        if self._given - self._taken > self._capacity and not self.token.cancelled:
+            self._room.get()
+        self._pausing = False
+
+
+class Pump(Generic[R]):
+    """Run *read* in a daemon thread of its own and hand what it puts to the consumer.
+
+    The thread runs in a copy of the context that the pump is made in. *token* is the pump's own: cancelling it ends the
+    pump.
+    """
+
+    def __init__(
+        self, read: Callable[[Feed], R], token: CancelToken, *, name: str = "reader", capacity: int = _CAPACITY
+    ) -> None:
+        self.token = token
+        self._queue: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self.feed = Feed(token, self._queue.put, capacity)
+        context = contextvars.copy_context()
+        self.thread = threading.Thread(
+            target=context.run, args=(_run, read, self.feed), name=f"streamguard-{name}", daemon=True
+        )
+        self._forget = token.on_cancel(_stopper(self._queue, self.feed))
+
+    def start(self) -> None:
+        """Start the reader. Raises StreamguardError if the interpreter can start no thread (any more)."""
+        try:
+            self.thread.start()
+        except RuntimeError as exc:
+            self._forget()
+            raise StreamguardError(f"no reader thread could be started: {exc}") from exc
+
+    def get(self, seconds: float | None) -> object:
+        """Return the next item, waiting at most *seconds* (None: without end; 0: not at all). Raises `queue.Empty`.
+
+        An `End` stays: whoever asks again gets it again.
+        """
+        item = take(self._queue, seconds) if seconds is None or seconds > 0 else self._queue.get_nowait()
+        if isinstance(item, End):
+            self._queue.put(item)
+        return item
+
+    def stop(self, reason: object, grace: float) -> bool:
+        """Cancel, wait at most *grace* seconds for the thread, and return whether it is gone."""
+        with turns:
+            self.token.cancel(reason)
+            gone = self.join(min(grace, TURN_SECONDS))
+        return gone or self.join(grace)
+
+    def join(self, grace: float) -> bool:
+        """Wait at most *grace* seconds for the thread to end; return whether it is gone. Never waits for itself."""
+        if self.thread is threading.current_thread():
+            return False
+        if self.thread.ident is not None:
+            # In the instant between its first step and the end of start() it cannot be joined. It will find that it is
+            # stopped, as one that has not begun.
+            with contextlib.suppress(RuntimeError):
+                self.thread.join(grace)
+        return not self.thread.is_alive()
+
+
+def _stopper(items: "queue.SimpleQueue[Any]", feed: Feed) -> Callable[[], None]:
+    def stop() -> None:
+        items.put(End())
+        feed.wake()
+
+    return stop
+
+
+def forget_frames(exc: BaseException) -> None:
+    """Drop the local variables of the finished frames that *exc* and its causes came through.
+
+    They hold queues and sockets, often the exception itself, and would keep all of that until the collector comes.
+    """
+    seen: set[int] = set()  # causes may go round in a circle
+    waiting: list[BaseException | None] = [exc]
+    while waiting:
+        cause = waiting.pop()
+        if cause is not None and id(cause) not in seen:
+            seen.add(id(cause))
+            traceback.clear_frames(cause.__traceback__)
+            waiting += [cause.__cause__, cause.__context__]
+
+
+def _run(read: Callable[[Feed], R], feed: Feed) -> None:
+    try:
+        _put_end(feed, End(read(feed)))
+    except BaseException as exc:
+        # The consumer raises it. After a cut it is only the noise of that.
+        if not feed.token.cancelled:
+            forget_frames(exc)
+            _put_end(feed, End(failure=exc))
+    finally:
+        del read, feed  # this frame is in the traceback
+        thread_ends()
+
+
+def _put_end(feed: Feed, end: End[R]) -> None:
+    if not feed.token.cancelled:
+        feed._put(end)

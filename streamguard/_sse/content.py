@@ -1,0 +1,51 @@
+"""Did a model write something in this? Asked of whatever a stream hands over."""
+
+from typing import Any, Final
+
+from .anthropic import AnthropicChunk
+from .chunk import Chunk, chat_has_content
+from .event_parser import Event
+from .objects import api_of, frame_of
+from .responses_api import ResponseChunk
+
+__all__ = ["has_content", "text_of"]
+
+_EMPTY_DATA: Final = ("", "{}", '{"type":"ping"}', '{"type": "ping"}')
+_TYPED: Final = {"responses": ResponseChunk, "anthropic": AnthropicChunk}
+
+
+def has_content(chunk: object) -> bool:
+    """Return whether something that a model wrote is in *chunk*: text, reasoning, a refusal or a piece of a tool call.
+
+    Heartbeats (`{}`), empty choices, role-only and empty deltas, usage, finish reasons, and what frames a message or a
+    block of it, are no content. Made for `counts=`, so it takes whatever a stream hands over, the objects of an SDK too:
+    an event counts if it has data and is no ping, anything else that is no chat chunk counts if it is truthy.
+    """
+    if isinstance(chunk, Event):
+        return chunk.data.strip() not in _EMPTY_DATA and chunk.event != "ping"
+    if isinstance(chunk, Chunk):
+        return chat_has_content(chunk)
+    frame = frame_of(chunk)
+    return bool(chunk) if frame is None else _frame_has_content(frame)
+
+
+def text_of(chunk: object) -> str | None:
+    """Return the text that *chunk* adds to a model's answer, `""` if none; None for what is no chunk of a known API.
+
+    It takes the objects of an SDK as well as our own chunks.
+    """
+    frame = frame_of(chunk)
+    api = None if frame is None else api_of(frame)
+    if frame is None or api is None:
+        return None
+    return Chunk(frame).text if api == "chat" else _TYPED[api](frame).text
+
+
+def _frame_has_content(frame: dict[str, Any]) -> bool:
+    api = api_of(frame)
+    if api == "chat" or "choices" in frame:
+        return chat_has_content(frame)
+    if api is None:
+        return bool(frame) and frame.get("type") != "ping"
+    typed = _TYPED[api](frame)
+    return bool(typed.text or typed.reasoning or typed.tool_calls or getattr(typed, "refusal", ""))

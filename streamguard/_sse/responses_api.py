@@ -1,0 +1,151 @@
+"""The streaming events of the OpenAI Responses API (`response.created` … `response.completed`). Pure."""
+
+from typing import Any, Final
+
+from .error_frames import FAILED_RESPONSES
+from .tool_calls import function_piece
+from .typed import TypedAssembler, TypedDecoder, dict_of, index_in, text_of, type_of
+
+__all__ = ["ResponseChunk", "ResponsesAssembler", "ResponsesDecoder"]
+
+_COMPLETED: Final = "response.completed"
+_INCOMPLETE: Final = "response.incomplete"
+_TEXT: Final = "response.output_text.delta"
+_REFUSAL: Final = "response.refusal.delta"
+_REASONING: Final = ("response.reasoning_summary_text.delta", "response.reasoning_text.delta")
+_ARGUMENTS: Final = "response.function_call_arguments.delta"
+_ITEM_ADDED: Final = "response.output_item.added"
+_ITEM_DONE: Final = "response.output_item.done"
+
+
+class ResponseChunk(dict[str, Any]):
+    """One event of a Responses stream: the decoded JSON object, with properties for what one mostly wants.
+
+    null, a missing key or a value of the wrong type reads as nothing. The object is what the server sent, unchanged.
+    """
+
+    __slots__ = ()
+
+    @property
+    def type(self) -> str:
+        """The event's type, such as `"response.output_text.delta"`."""
+        return type_of(self)
+
+    @property
+    def text(self) -> str:
+        """The text delta, `""` if this is none."""
+        return self._delta(_TEXT)
+
+    @property
+    def reasoning(self) -> str:
+        """The delta of the reasoning or of its summary, `""` if this is none."""
+        return self._delta(*_REASONING)
+
+    @property
+    def refusal(self) -> str:
+        """The delta of a refusal, `""` if this is none."""
+        return self._delta(_REFUSAL)
+
+    @property
+    def tool_calls(self) -> list[Any]:
+        """The piece of a function call, in the shape of a chat delta's; assembled ones are in the stream's message."""
+        if self.type == _ARGUMENTS:
+            return [function_piece(index_in(self, "output_index"), arguments=self.get("delta"))]
+        item = dict_of(self.get("item"))
+        if self.type == _ITEM_ADDED and item.get("type") == "function_call":
+            return [function_piece(index_in(self, "output_index"), item.get("call_id"), item.get("name"))]
+        return []
+
+    @property
+    def finish_reason(self) -> str | None:
+        """`"completed"`, or why the response is incomplete (`"max_output_tokens"`); None while it has not ended."""
+        if self.type == _COMPLETED:
+            return "completed"
+        if self.type != _INCOMPLETE:
+            return None
+        return text_of(dict_of(self._response.get("incomplete_details")).get("reason")) or "incomplete"
+
+    @property
+    def usage(self) -> dict[str, Any] | None:
+        """The token counts of the last event, or None."""
+        return dict_of(self._response.get("usage")) or None
+
+    @property
+    def _response(self) -> dict[str, Any]:
+        return dict_of(self.get("response"))
+
+    def _delta(self, *kinds: str) -> str:
+        return text_of(self.get("delta")) if self.get("type") in kinds else ""
+
+
+class ResponsesDecoder(TypedDecoder):
+    """Turn the events of one Responses stream into chunks.
+
+    `response.completed` and `response.incomplete` end it, `response.failed`, `response.cancelled` and `error` raise
+    `InStreamError`. Keep-alives are no chunks. An object of an unknown type is handed over as it is.
+    """
+
+    __slots__ = ()
+
+    own = "responses"
+    expected = "expected an event of the OpenAI Responses API"
+    pings = frozenset({"ping", "keepalive"})
+
+    def knows(self, kind: str) -> bool:
+        """Return whether *kind* is a type of this API that reports no error."""
+        return kind.startswith("response.") and kind not in FAILED_RESPONSES
+
+    def chunk(self, kind: str, frame: dict[str, Any]) -> ResponseChunk:
+        """Return the chunk of a good frame; the stream is done with the event that carries the whole response."""
+        self.done = kind in (_COMPLETED, _INCOMPLETE)
+        return ResponseChunk(frame)
+
+
+class ResponsesAssembler(TypedAssembler):
+    """Put the message of a Responses stream together: text, reasoning, refusal and function calls.
+
+    What no delta told is taken from the whole items that end them.
+    """
+
+    def clear(self) -> None:
+        """Forget everything: the message begins anew."""
+        super().clear()
+        self._told: set[int | None] = set()
+        """The output indexes of the function calls whose arguments have come."""
+
+    def add(self, chunk: dict[str, Any]) -> None:
+        """Add a chunk."""
+        event, draft = ResponseChunk(chunk), self._draft
+        for pieces, text in ((draft.text, event.text), (draft.reasoning, event.reasoning), (draft.refusal, event.refusal)):
+            if text:
+                pieces.append(text)
+        for piece in event.tool_calls:
+            draft.calls.add(piece)
+        if event.type == _ARGUMENTS:
+            self._told.add(index_in(event, "output_index"))
+        elif event.type == _ITEM_DONE:
+            self._whole_call(index_in(event, "output_index"), event.get("item"))
+        elif event.finish_reason:
+            self._whole_response(event)
+
+    def _whole_call(self, index: int | None, item: object) -> None:
+        call = dict_of(item)
+        if call.get("type") == "function_call" and index not in self._told:
+            self._told.add(index)
+            self._draft.calls.add(function_piece(index, call.get("call_id"), call.get("name"), call.get("arguments")))
+
+    def _whole_response(self, event: ResponseChunk) -> None:
+        self._draft.finish_reason = event.finish_reason
+        self._usage = event.usage
+        output = event._response.get("output")
+        items = output if isinstance(output, list) else []
+        for index, item in enumerate(items):
+            self._whole_call(index, item)
+        if not self._draft.text:
+            self._draft.text += [text for item in items for text in _texts(item)]
+
+
+def _texts(item: object) -> list[str]:
+    content = dict_of(item).get("content")
+    parts = [dict_of(part) for part in content] if isinstance(content, list) else []
+    return [text_of(part.get("text")) for part in parts if part.get("type") == "output_text"]

@@ -1,0 +1,172 @@
+"""An engine for each kind of database that streamguard writes to: SQLite files shared by processes, and PostgreSQL."""
+
+import os
+import sqlite3
+import threading
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from sqlalchemy import (
+    URL,
+    ColumnElement,
+    Connection,
+    Engine,
+    Float,
+    MetaData,
+    Table,
+    cast,
+    create_engine,
+    event,
+    func,
+    literal,
+    make_url,
+)
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.exc import ArgumentError, DisconnectionError, NoSuchModuleError
+from sqlalchemy.pool import QueuePool
+
+from .._core.clock import wall
+from ..errors import UsageError
+
+__all__ = ["READING", "create_all", "make_engine", "now_in", "put"]
+
+READING = {"streamguard_reading": True}
+"""Execution options of a connection that only reads, and so takes no write lock."""
+
+_CREATE_LOCK = 0x5347_5552  # any number of our own: two processes that create the tables at once wait for each other
+
+
+def create_all(connection: Connection, metadata: MetaData) -> None:
+    """Create what does not exist yet of *metadata*."""
+    if connection.dialect.name == "postgresql":
+        connection.execute(func.pg_advisory_xact_lock(_CREATE_LOCK).select())
+    metadata.create_all(connection)
+
+
+def now_in(connection: Connection) -> ColumnElement[float]:
+    """Return the present as an SQL expression: the server's clock where there is a server, so that hosts need not agree."""
+    if connection.dialect.name == "postgresql":
+        return cast(func.extract("epoch", func.clock_timestamp()), Float)
+    return literal(wall(), Float)
+
+
+def put(connection: Connection, table: Table, key: dict[str, Any], **values: Any) -> None:
+    """Insert the row that *key* names, or set *values* in it if it is there: in one step, whoever else does the same."""
+    make = postgresql.insert if connection.dialect.name == "postgresql" else sqlite.insert
+    row = make(table).values(**key, **values)
+    connection.execute(row.on_conflict_do_update(index_elements=[*table.primary_key], set_=values))
+
+
+def make_engine(url: str | None, *, timeout: float, option: str = "records=") -> Engine:
+    """Return an engine for the database that *url* names (None: in memory); nothing connects yet.
+
+    timeout: seconds that a connect, a wait for a lock, or a statement may take.
+    option:  where the URL was given, for the complaints.
+
+    Raises UsageError for what is no such URL, or needs a package that is not installed.
+    """
+    parsed = _url_of(url, option)
+    backend = parsed.get_backend_name()
+    try:
+        if backend == "postgresql":
+            return create_engine(parsed, pool_timeout=timeout, pool_pre_ping=True, connect_args=_postgresql_limits(timeout))
+        if backend == "sqlite":
+            return _sqlite_engine(parsed, timeout)
+    except ImportError as exc:
+        raise UsageError(f"{option} needs the package {exc.name} for this URL: pip install it") from exc
+    raise UsageError(f"{option} takes an sqlite or a postgresql URL, not {backend}")
+
+
+def _url_of(given: str | None, option: str) -> URL:
+    try:
+        url = make_url("sqlite://" if given is None else given)
+        if url.drivername in ("postgresql", "postgres"):
+            url = url.set(drivername="postgresql+psycopg")
+        url.get_dialect()
+    except (ArgumentError, NoSuchModuleError, ValueError):
+        # Not its cause: the text of that may quote the URL, password and all.
+        raise UsageError(f"{option} takes a URL such as sqlite:///records.db or postgresql://user@host/name") from None
+    except ImportError as exc:
+        raise UsageError(f"{option} needs the package {exc.name} for this URL: pip install it") from exc
+    return url
+
+
+def _postgresql_limits(timeout: float) -> dict[str, Any]:
+    milliseconds = max(1, round(timeout * 1000))
+    return {
+        "connect_timeout": max(2, round(timeout)),
+        "tcp_user_timeout": milliseconds,
+        "options": f"-c lock_timeout={milliseconds} -c statement_timeout={milliseconds}",
+    }
+
+
+def _sqlite_engine(url: URL, timeout: float) -> Engine:
+    named = url.database is not None and (url.database.startswith("file:") or url.database == ":memory:")
+    if url.database and not named:
+        file = _File(Path(url.database), timeout)
+        engine = create_engine(url, creator=file.connect, poolclass=QueuePool, pool_timeout=timeout)
+        event.listen(engine, "checkout", file.check)
+    else:
+        # One connection for all threads: it is the database.
+        engine = create_engine(
+            url,
+            poolclass=QueuePool,
+            pool_size=1,
+            max_overflow=0,
+            pool_timeout=timeout,
+            connect_args={"check_same_thread": False, "timeout": timeout},
+        )
+    event.listen(engine, "connect", _prepare_sqlite)
+    event.listen(engine, "begin", _begin_sqlite)
+    return engine
+
+
+class _File:
+    """An SQLite file that, once opened, must stay the same file.
+
+    SQLite would go on writing into a file that was deleted, and would make an empty one in its place the next time.
+    """
+
+    def __init__(self, path: Path, timeout: float) -> None:
+        self._path = path
+        self._timeout = timeout
+        self._lock = threading.Lock()
+        self._identity: tuple[int, int] | None = None
+
+    def connect(self) -> sqlite3.Connection:
+        with self._lock:
+            mode = "rwc" if self._identity is None else "rw"
+            uri = f"file:{quote(str(self._path))}?mode={mode}"
+            connection = sqlite3.connect(uri, uri=True, timeout=self._timeout, check_same_thread=False)
+            if self._identity is None:
+                self._identity = self._now()
+            return connection
+
+    def check(self, *_event: object) -> None:
+        """Refuse a pooled connection to a file that is not there any more."""
+        if self._now() != self._identity:
+            raise DisconnectionError("the file of the database is gone")
+
+    def _now(self) -> tuple[int, int] | None:
+        try:
+            stat = os.stat(self._path)
+        except OSError:
+            return None
+        return stat.st_dev, stat.st_ino
+
+
+def _prepare_sqlite(connection: Any, _record: object) -> None:
+    connection.isolation_level = None  # the driver begins nothing by itself
+    cursor = connection.cursor()
+    try:
+        cursor.execute("PRAGMA journal_mode=WAL")
+        cursor.execute("PRAGMA synchronous=NORMAL")
+    finally:
+        cursor.close()
+
+
+def _begin_sqlite(connection: Connection) -> None:
+    # A transaction that turns from reading to writing fails at once, whatever the timeout, if another one wrote meanwhile.
+    reading = connection.get_execution_options().get("streamguard_reading")
+    connection.exec_driver_sql("BEGIN" if reading else "BEGIN IMMEDIATE")

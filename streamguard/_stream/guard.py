@@ -1,0 +1,172 @@
+"""`guard`: the watchdog of `guarded_stream`, on a stream that somebody else opens and reads."""
+
+import contextlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlsplit
+
+from .._core.cancel import CancelToken, current_token
+from .._core.clock import monotonic
+from .._core.limits import NOT_GIVEN, Limit, NotGiven, Timeouts, seconds_of
+from .._core.pump import Feed
+from .._http import SocketGuard, current_guard
+from .._sse import Assembler, ObjectAssembler
+from ..errors import UsageError
+from ..telemetry.events import Upstream
+from .guarded import GuardedStream, check_options, limits_of, positive
+from .interfaces import Settings
+from .sources.detect import url_of
+from .sources.open_source import Hold, Reading, can_be_opened, check_source, gives_message, open_source
+from .upstream.attempt import Block, Item, Opened, read_response
+from .upstream.decode import ObjectDecoder, assembler_of, decoder_of
+from .upstream.retry import Attempts, before_first_chunk, policy_of
+
+__all__ = ["guard"]
+
+
+def guard(
+    source: Any,
+    *,
+    decode: Any = None,
+    interrupt: Callable[[], object] | None = None,
+    abandon: bool = False,
+    counts: Callable[[Any], object] | None = None,
+    strict: bool = True,
+    end_grace: Limit = 1.0,
+    heartbeat: Limit = None,
+    retry: Any = NOT_GIVEN,
+    cancel: CancelToken | None = None,
+    name: str | None = None,
+    timeouts: Timeouts | None = None,
+    connect: Limit | NotGiven = NOT_GIVEN,
+    response: Limit | NotGiven = NOT_GIVEN,
+    first: Limit | NotGiven = NOT_GIVEN,
+    idle: Limit | NotGiven = NOT_GIVEN,
+    dead: Limit | NotGiven = NOT_GIVEN,
+    total: Limit | NotGiven = NOT_GIVEN,
+) -> GuardedStream[Any]:
+    """Return an iterator over what *source* gives that cannot hang: limits, errors and report of `guarded_stream()`.
+
+    source:    a response of requests, urllib3, httpx, httpx2 or http.client; a stream of the openai or anthropic SDK, or of
+               another one over httpx; a botocore event stream; a gRPC call; a pipe, a socket, or a binary file of one; any
+               iterator, with *interrupt*. Or a function that opens one of these: only such a source can be retried.
+    decode:    what bytes are: as in `guarded_stream()`. Default: `"chat"` for an HTTP response, else the bytes as they
+               come. Objects come through as they are, or through a callable (whose None is skipped).
+    interrupt: a function that makes the blocked read return. It is called once, in a thread of its own.
+    abandon:   True takes a source that nobody knows how to cut; its thread is left behind. Default False.
+    retry:     for a function: as in `guarded_stream()`. None for any other source.
+
+    `counts strict end_grace heartbeat cancel name timeouts connect response first idle dead total` are those of
+    `guarded_stream()`. Raises TypeError and UsageError at once, for an unknown source too. Iterating raises what
+    `guarded_stream()` raises, and what the library itself raises where it is no fault of the transport.
+
+    A response or a stream of an SDK is closed at the end; a descriptor, a file or a socket stays open, a socket shut down
+    if it was cut.
+
+    Limits
+        While a function opens its stream, there is nothing to cut: you have your error on time, the thread stays until
+        the library's own timeout, and what it opens then is closed at once. `connect` and `response` are one limit there.
+        Objects are timed as the library hands them over: `dead` cannot hear heartbeats that it swallows. Where a library
+        hides the end marker, a finish reason, or the API's last event, tells a complete stream.
+    """
+    limits = limits_of(timeouts, connect=connect, response=response, first=first, idle=idle, dead=dead, total=total)
+    check_options(counts=counts, cancel=cancel, name=name)
+    if interrupt is not None and not callable(interrupt):
+        raise TypeError(f"interrupt= takes a function, not {type(interrupt).__name__}")
+    given = _Given(source, decode, interrupt, bool(abandon))
+    check_source(source, may_stay_blocked=interrupt is not None or given.abandon)
+    settings = Settings(
+        limits=limits,
+        attempts=Attempts(_policy(retry, given.reopenable)),
+        make_decoder=decoder_of("chat" if decode is None else decode),
+        convert=decode if callable(decode) else None,
+        counts=counts,
+        assembler=_assembler(source, decode),
+        strict=bool(strict),
+        end_grace=seconds_of("end_grace", end_grace),
+        heartbeat=positive("heartbeat", heartbeat),
+    )
+    return GuardedStream(given, settings, cancel=cancel, name=name, upstream=given.upstream)
+
+
+@dataclass(frozen=True, slots=True)
+class _Given:
+    """The source of `guard`."""
+
+    source: Any
+    decode: Any
+    interrupt: Callable[[], object] | None
+    abandon: bool
+
+    @property
+    def host(self) -> str:
+        return urlsplit(url_of(self.source)).netloc.rpartition("@")[2]
+
+    @property
+    def upstream(self) -> Upstream:
+        parts = urlsplit(url_of(self.source))
+        return Upstream(address=parts.hostname or "", port=parts.port)
+
+    @property
+    def reports_phases(self) -> bool:
+        return False
+
+    @property
+    def keeps_connection(self) -> bool:
+        return True
+
+    @property
+    def reopenable(self) -> bool:
+        return can_be_opened(self.source)
+
+    def why_not_replayable(self) -> str | None:
+        return None
+
+    def read(self, feed: Feed) -> None:
+        """Open the source and read it to its end, in the reader thread."""
+        sockets, stack = SocketGuard(feed.token), contextlib.ExitStack()
+        hold = Hold(sockets, feed.token, stack, self.interrupt, self.abandon)
+        current_guard.set(sockets)  # for what connects through `streamguard.Adapter`
+        current_token.set(feed.token)
+        try:
+            with stack:
+                reading = open_source(self.source, hold)
+                sockets.check()
+                self._read(reading, feed, sockets)
+        finally:
+            sockets.release()
+
+    def _read(self, reading: Reading, feed: Feed, sockets: SocketGuard) -> None:
+        if reading.blocks is None and reading.response is not None:
+            read_response(reading.response, feed, sockets, event_stream=self.decode != "bytes")
+            return
+        whole = self.decode is None or (reading.objects and callable(self.decode))
+        decoder = ObjectDecoder(may_be_empty=reading.may_be_empty) if whole else None
+        feed.put(Opened(reading.response, monotonic(), decoder=decoder))
+        for block in reading.blocks or ():
+            sockets.check()
+            self._put(feed, block, whole)
+        sockets.check()
+
+    def _put(self, feed: Feed, block: Any, whole: bool) -> None:
+        if not whole and not isinstance(block, bytes):
+            raise UsageError(f"decode= is for bytes, but this source gives {type(block).__name__} objects: leave it out")
+        item = Item(block, monotonic()) if whole else Block(block, monotonic())
+        feed.put(item, item.weight)
+
+
+def _policy(retry: Any, reopenable: bool) -> Any:
+    if isinstance(retry, NotGiven):
+        return before_first_chunk() if reopenable else None
+    policy = policy_of(retry)
+    if policy is not None and not reopenable:
+        raise UsageError("retry= needs a source that can be opened again: give a function that opens it")
+    return policy
+
+
+def _assembler(source: Any, decode: Any) -> Assembler | None:
+    """Return what puts the message together, where there is one."""
+    if decode is None and gives_message(source):
+        return ObjectAssembler()
+    return assembler_of(decode)

@@ -1,0 +1,1 @@
+"""Streams that other libraries opened: how each kind is detected, read and cut."""

@@ -1,0 +1,302 @@
+"""The one table of sources: how each kind is recognised, cut, and read.
+
+| kind | cut by | gives |
+|---|---|---|
+| requests and urllib3 responses | shutdown of the body's socket | bytes |
+| httpx and httpx2 responses | shutdown of the network stream's socket | bytes |
+| `http.client.HTTPResponse` | shutdown of the socket below its file | bytes |
+| the stream of an SDK over httpx (openai, anthropic, ...) | as the httpx response in it | the SDK's objects |
+| botocore's event stream and body | as the urllib3 response in it | botocore's dicts, or bytes |
+| a gRPC call | `call.cancel()` | messages |
+| a stream socket, plain or TLS, and its file | its shutdown | bytes |
+| a pipe, a terminal, a file of these | a wake-up beside it | bytes |
+| any iterator, with `interrupt=` | `interrupt()` | its items |
+| any iterator, with `abandon=True` | nothing: its thread is left behind | its items |
+
+None of these libraries is imported. A shutdown is that of a duplicate of the descriptor: see `http/sockets.py`.
+"""
+
+import _thread
+import contextlib
+import http.client
+import io
+import os
+import socket
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import requests
+import urllib3
+
+from ..._core.cancel import CancelToken
+from ..._http import SocketGuard, attach_response, find_socket
+from ...errors import UsageError
+from ...telemetry.events import CloserFailed
+from ...telemetry.hooks import defer
+from .descriptors import read_descriptor, take_buffered
+from .detect import (
+    below,
+    httpx_response,
+    is_async_response,
+    is_cuttable_httpx,
+    is_descriptor,
+    is_iterable,
+    is_manager,
+    is_of,
+    is_sdk_stream,
+)
+from .sdk_views import view_of_http_client, view_of_httpx, view_of_urllib3
+
+__all__ = ["Hold", "Reading", "can_be_opened", "check_source", "gives_message", "open_source"]
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """A source that is open, and held so that it can be cut."""
+
+    response: requests.Response | None = None
+    """Its head, as requests would have it, where it has one."""
+    blocks: Iterator[Any] | None = None
+    """What it gives; None: the body of the response."""
+    objects: bool = False
+    """Whether it gives objects, not bytes."""
+    may_be_empty: bool = True
+    """Whether an end without a single item is as good as any."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """What a source is held with while it is read."""
+
+    guard: SocketGuard
+    token: CancelToken
+    stack: contextlib.ExitStack
+    """Lets go of it at the end, in the reader's thread."""
+    interrupt: Callable[[], object] | None = None
+    abandon: bool = False
+
+    @property
+    def may_stay_blocked(self) -> bool:
+        """Whether the caller takes care of the cut, or does without."""
+        return self.interrupt is not None or self.abandon
+
+    def interrupted_by(self, interrupt: Callable[[], object]) -> None:
+        """Have *interrupt* called at the cut: in a thread of its own, for it may block."""
+        self.stack.callback(self.token.on_cancel(_in_background(interrupt)))
+
+
+@dataclass(frozen=True, slots=True)
+class _Kind:
+    recognises: Callable[[Any], bool]
+    open: Callable[[Any, Hold], Reading]
+    is_http: bool = False
+    """Whether what comes may be the chunks of a model's message."""
+
+
+def open_source(source: Any, hold: Hold) -> Reading:
+    """Hold *source*, so that it can be cut and is let go of at the end, and return how to read it.
+
+    What only opens a stream (a function, a context manager) is called or entered first. Raises UsageError for what
+    nobody knows how to cut, CutError if the call has been cut meanwhile, and whatever opening raises.
+    """
+    if hold.interrupt is not None:
+        hold.interrupted_by(hold.interrupt)
+    kind = _kind_of(source, hold.may_stay_blocked)
+    if kind is None:
+        source = _opened(source, hold)
+        kind = _kind_of(source, hold.may_stay_blocked)
+    if kind is None:
+        raise UsageError(_refusal(source))
+    return kind.open(source, hold)
+
+
+def _opened(source: Any, hold: Hold) -> Any:
+    if not is_manager(source) and callable(source):
+        source = source()
+    if _kind_of(source, hold.may_stay_blocked) is None and is_manager(source):
+        return hold.stack.enter_context(source)
+    if _kind_of(source, hold.may_stay_blocked) is None and hasattr(source, "close"):
+        hold.stack.callback(source.close)  # it will be refused, and nobody else has it
+    return source
+
+
+def can_be_opened(source: Any) -> bool:
+    """Return whether *source* is a function that opens a stream, so that it can open another one."""
+    return callable(source) and not is_iterable(source) and _kind_of(source, may_stay_blocked=False) is None
+
+
+def check_source(source: Any, *, may_stay_blocked: bool) -> None:
+    """Raise UsageError, at once, for a source that nobody knows how to cut, unless it *may_stay_blocked*."""
+    if _kind_of(source, may_stay_blocked) is None and not is_manager(source) and not callable(source):
+        raise UsageError(_refusal(source))
+
+
+def gives_message(source: Any) -> bool:
+    """Return whether *source* may give the chunks of a model's message: an HTTP response, or what is yet to be opened."""
+    kind = _kind_of(source, may_stay_blocked=False)
+    return kind.is_http if kind is not None else not is_iterable(source)
+
+
+def _kind_of(source: Any, may_stay_blocked: bool) -> _Kind | None:
+    for kind in _KINDS:
+        if kind.recognises(source):
+            return kind
+    return _ANY if may_stay_blocked and is_iterable(source) else None
+
+
+def _refusal(source: Any) -> str:
+    name = f"{type(source).__module__}.{type(source).__qualname__}"
+    if hasattr(source, "__aiter__") or hasattr(source, "__await__") or is_async_response(source):
+        return f"{name} is asynchronous: guard() is for synchronous streams; asyncio.timeout() is made for these"
+    if isinstance(source, io.TextIOBase):
+        return f"{name} is a text file: give its binary file, `.buffer`"
+    if is_of(source, ("subprocess",), "Popen"):
+        return f"{name} is a process: give its pipe, `.stdout`; or see run_command()"
+    if httpx_response(source) is not None:
+        return f"{name} uses HTTP/2, where a cut would end every other call on the connection: use http2=False"
+    return (
+        f"nobody knows how to make a blocked read of {name} return: give interrupt=, a function that does; "
+        "or abandon=True to leave its thread behind when a limit fires"
+    )
+
+
+def _in_background(interrupt: Callable[[], object]) -> Callable[[], None]:
+    pid = os.getpid()
+
+    def call() -> None:
+        try:
+            interrupt()
+        except Exception as exc:
+            defer(CloserFailed(error_type=type(exc).__name__))
+
+    def cut() -> None:
+        # Not `threading.Thread`: its start() waits for locks that the code under a signal handler may hold.
+        if os.getpid() == pid:
+            with contextlib.suppress(RuntimeError):  # the interpreter is ending
+                _thread.start_new_thread(call, ())
+
+    return cut
+
+
+def _open_requests(response: requests.Response, hold: Hold) -> Reading:
+    hold.stack.callback(response.close)
+    attach_response(hold.guard, response)
+    _without_timeout(find_socket(response))
+    return Reading(response)
+
+
+def _open_urllib3(raw: Any, hold: Hold) -> Reading:
+    return _open_requests(view_of_urllib3(raw), hold)
+
+
+def _open_botocore(stream: Any, hold: Hold) -> Reading:
+    view = _open_requests(view_of_urllib3(stream._raw_stream), hold).response
+    return Reading(view, iter(stream), objects=True)
+
+
+def _open_http_client(response: http.client.HTTPResponse, hold: Hold) -> Reading:
+    hold.stack.callback(response.close)
+    sock = below(response, "fp", "raw", "_sock")
+    if sock is not None:
+        hold.stack.enter_context(_shut_down_at_cut(sock, hold))
+    return Reading(view_of_http_client(response))
+
+
+def _open_httpx(response: Any, hold: Hold) -> Reading:
+    _hold_httpx(response, response, hold)
+    return Reading(view_of_httpx(response, body=True))
+
+
+def _open_sdk(stream: Any, hold: Hold) -> Reading:
+    response = httpx_response(stream)
+    _hold_httpx(stream if hasattr(stream, "close") else response, response, hold)
+    return Reading(view_of_httpx(response, body=False), iter(stream), objects=True, may_be_empty=False)
+
+
+def _hold_httpx(stream: Any, response: Any, hold: Hold) -> None:
+    hold.stack.callback(response.__dict__.pop, "close", None)
+    hold.stack.callback(lambda: stream.close())
+    timeouts = below(response, "_request", "extensions", "timeout")
+    if isinstance(timeouts, dict):
+        timeouts["read"] = None  # the body is under the consumer's clocks
+    network = response.extensions.get("network_stream")
+    sock = None if network is None else network.get_extra_info("socket")
+    if sock is not None and not response.is_closed:  # else a mock, or a body that is here already
+        hold.guard.attach("httpx", sock)
+        response.close = _detach_first(hold.guard, response.close)
+
+
+def _detach_first(guard: SocketGuard, close: Callable[[], object]) -> Callable[[], None]:
+    """Let go of the connection before it is in its pool again, where a late cut would hit its next user."""
+
+    def detach_and_close() -> None:
+        guard.detach("httpx")
+        close()
+
+    return detach_and_close
+
+
+def _open_grpc(call: Any, hold: Hold) -> Reading:
+    hold.interrupted_by(call.cancel)
+    return Reading(blocks=iter(call), objects=True)
+
+
+def _open_socket(sock: socket.socket, hold: Hold) -> Reading:
+    hold.stack.enter_context(_shut_down_at_cut(sock, hold))
+    return Reading(blocks=iter(lambda: sock.recv(65536), b""))
+
+
+def _open_socket_file(file: io.BufferedReader, hold: Hold) -> Reading:
+    hold.stack.enter_context(_shut_down_at_cut(file.raw._sock, hold))  # type: ignore[attr-defined]
+    return Reading(blocks=iter(lambda: file.read1(65536), b""))
+
+
+def _open_descriptor(file: Any, hold: Hold) -> Reading:
+    descriptor = file if isinstance(file, int) else file.fileno()
+    ahead = take_buffered(file) if isinstance(file, io.BufferedReader) else b""
+    return Reading(blocks=_chain(ahead, read_descriptor(descriptor, hold.guard)))
+
+
+def _open_any(source: Any, hold: Hold) -> Reading:
+    return Reading(blocks=iter(source), objects=True)
+
+
+@contextlib.contextmanager
+def _shut_down_at_cut(sock: Any, hold: Hold) -> Iterator[None]:
+    """Hold a socket that is the caller's: it gets back the timeout that it had."""
+    hold.guard.attach("socket", sock)
+    timeout = sock.gettimeout()
+    _without_timeout(sock)
+    try:
+        yield
+    finally:
+        hold.guard.detach("socket")
+        with contextlib.suppress(OSError):
+            sock.settimeout(timeout)
+
+
+def _without_timeout(sock: Any) -> None:
+    if sock is not None:
+        sock.settimeout(None)  # the body is under the consumer's clocks
+
+
+def _chain(ahead: bytes, blocks: Iterator[bytes]) -> Iterator[bytes]:
+    if ahead:
+        yield ahead
+    yield from blocks
+
+
+_KINDS = (
+    _Kind(lambda source: isinstance(source, requests.Response), _open_requests, is_http=True),
+    _Kind(lambda source: isinstance(source, urllib3.BaseHTTPResponse), _open_urllib3, is_http=True),
+    _Kind(lambda source: isinstance(source, http.client.HTTPResponse), _open_http_client, is_http=True),
+    _Kind(is_cuttable_httpx, _open_httpx, is_http=True),
+    _Kind(is_sdk_stream, _open_sdk, is_http=True),
+    _Kind(lambda source: is_of(source, ("botocore",)) and hasattr(source, "_raw_stream"), _open_botocore),
+    _Kind(lambda source: is_of(source, ("grpc",), "Call") and hasattr(source, "__next__"), _open_grpc),
+    _Kind(lambda source: isinstance(source, socket.socket) and source.type == socket.SOCK_STREAM, _open_socket),
+    _Kind(lambda s: isinstance(s, io.BufferedReader) and isinstance(s.raw, socket.SocketIO), _open_socket_file),
+    _Kind(is_descriptor, _open_descriptor),
+)
+_ANY = _Kind(is_iterable, _open_any)

@@ -1,0 +1,1 @@
+"""When things happened to a stream, and which of its clocks fires. Pure: times are arguments."""

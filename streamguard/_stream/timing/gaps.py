@@ -1,0 +1,28 @@
+"""How far apart a stream's chunks were, in bounded memory however many they are. Pure: times are arguments."""
+
+import bisect
+
+from ...telemetry.events import GAP_BOUNDS, Gaps
+
+__all__ = ["GapCounts"]
+
+
+class GapCounts:
+    """Counts and sums of gaps, bucket by bucket: a value equal to a bound belongs below it, as OpenTelemetry has it."""
+
+    __slots__ = ("_counts", "_totals")
+
+    def __init__(self) -> None:
+        self._counts = [0] * (len(GAP_BOUNDS) + 1)
+        self._totals = [0.0] * (len(GAP_BOUNDS) + 1)
+
+    def add(self, seconds: float) -> None:
+        """Count one gap."""
+        bucket = bisect.bisect_left(GAP_BOUNDS, seconds)
+        self._counts[bucket] += 1
+        self._totals[bucket] += seconds
+
+    def frozen(self, chunks: int) -> Gaps:
+        """Return what was counted; *chunks* chunks have more gaps than that if some came together: those are zero."""
+        together = max(0, chunks - 1 - sum(self._counts))
+        return ((self._counts[0] + together, self._totals[0]), *zip(self._counts[1:], self._totals[1:], strict=True))

@@ -1,0 +1,200 @@
+"""One attempt, as the reader thread lives it: send, look at the response, read, hand over.
+
+Nothing here knows the consumer. What is put on the feed, in order: phases as they begin, `Rejected` (a bad response is
+here, its body is still being read) or `Opened`, then a `Block` for each that was read.
+"""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import requests
+
+from ..._core.cancel import current_token
+from ..._core.clock import monotonic
+from ..._core.pump import Feed
+from ..._http import (
+    QUOTED_BYTES,
+    SocketGuard,
+    attach_response,
+    current_guard,
+    find_socket,
+    not_event_stream,
+    read_at_most,
+    read_blocks,
+    status_error,
+)
+from ...errors import StreamguardError
+from ..timing.clocks import Phase
+from .attribution import is_refusal, unusable_redirect
+from .decode import Decoder
+from .request import RequestPlan
+
+__all__ = ["BAD_BODY_SECONDS", "Block", "Item", "Opened", "Rejected", "read_attempt", "read_response"]
+
+BAD_BODY_SECONDS = 1.0
+"""How long the body of an error response may take."""
+_BAD_BODY_BYTES = 65536
+_ITEM_WEIGHT = 1024
+_FIELDS = (b"", b"data", b"event", b"id", b"retry")
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """The headers of the final response are here."""
+
+    response: requests.Response | None
+    """None: what was opened has no headers."""
+    at: float
+    judged: bool = True
+    """Whether it is known to be what was asked for. False: that depends on how the body begins, and is said later."""
+    decoder: Decoder | None = None
+    """What decodes the blocks, where only whoever opened the stream knows it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rejected:
+    """The response is no stream; the full error follows when its body has been read, or else this one stands."""
+
+    response: requests.Response
+    at: float
+    error: StreamguardError
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """A block of the body, as it was read."""
+
+    data: Any = field(repr=False)
+    """bytes, but in an `Item`."""
+    at: float
+    """When it arrived."""
+
+    @property
+    def size(self) -> int:
+        """How many bytes came with it."""
+        return len(self.data)
+
+    @property
+    def weight(self) -> int:
+        """What it counts against the capacity between reader and consumer."""
+        return len(self.data)
+
+
+class Item(Block):
+    """An object that a library has read and decoded."""
+
+    __slots__ = ()
+
+    @property
+    def size(self) -> int:
+        """Its bytes, if it is made of them; what became an object has none that we know."""
+        return len(self.data) if isinstance(self.data, bytes) else 0
+
+    @property
+    def weight(self) -> int:
+        """As much as a thousandth of the capacity, or as its bytes."""
+        return max(self.size, _ITEM_WEIGHT)
+
+
+def read_attempt(plan: RequestPlan, event_stream: bool, feed: Feed) -> None:
+    """Make the request and read its response to the end of the body; *event_stream*: it has to be one."""
+    guard = SocketGuard(feed.token, lambda name: feed.put(_PHASES[name]))
+    current_guard.set(guard)
+    current_token.set(feed.token)
+    session, close = plan.open()
+    try:
+        response = _send(plan, session, guard)
+        try:
+            _guard_body(plan, response, guard)
+            read_response(response, feed, guard, event_stream=event_stream, asked_for_stream=plan.asked_for_stream)
+        finally:
+            response.close()
+    finally:
+        close()
+        guard.release()
+
+
+def _send(plan: RequestPlan, session: requests.Session, guard: SocketGuard) -> requests.Response:
+    try:
+        return plan.send(session)
+    except BaseException as exc:
+        # A hook of the caller's, such as one that calls raise_for_status(), keeps the response from us.
+        if guard.response is not None:
+            guard.response.close()
+            if guard.response.is_redirect and is_refusal(exc):
+                raise unusable_redirect(exc) from exc
+        raise
+
+
+_PHASES = {"connect": Phase.CONNECT, "response": Phase.RESPONSE, "headers": Phase.RESPONSE}
+
+
+def read_response(
+    response: requests.Response, feed: Feed, guard: SocketGuard, *, event_stream: bool, asked_for_stream: bool = True
+) -> None:
+    """Judge a response whose body *guard* can cut, and read it to its end; *event_stream*: it has to be one."""
+    guard.check()
+    if response.status_code >= 400:
+        _reject_status(response, feed)
+    blocks = read_blocks(response)
+    if event_stream:
+        blocks = _event_stream(asked_for_stream, response, blocks, feed)
+    feed.put(Opened(response, monotonic()))
+    for block in blocks:
+        guard.check()
+        feed.put(Block(block, monotonic()), len(block))
+    guard.check()
+
+
+def _guard_body(plan: RequestPlan, response: requests.Response, guard: SocketGuard) -> None:
+    """Make the body cuttable, whatever adapter and proxy the response came through."""
+    attach_response(guard, response)
+    sock = None if plan.reports_phases else find_socket(response)
+    if sock is not None:
+        sock.settimeout(None)  # requests' read timeout was for the headers: the body is under the consumer's clocks
+
+
+def _event_stream(
+    asked_for_stream: bool, response: requests.Response, blocks: Iterator[bytes], feed: Feed
+) -> Iterator[bytes]:
+    """Return the blocks if the response is an event stream, judged by its type or else by how its body begins."""
+    kind = re.split("[;,]", response.headers.get("Content-Type", ""), maxsplit=1)[0].strip().lower()
+    if kind == "text/event-stream":
+        return blocks
+    if kind not in ("", "text/plain"):
+        _reject_type(asked_for_stream, response, feed, b"")
+    feed.put(Opened(response, monotonic(), judged=False))
+    beginning = b""
+    for block in blocks:
+        beginning += block
+        if len(beginning) >= QUOTED_BYTES or b"\n" in beginning or b"\r" in beginning:
+            break
+    if beginning and not begins_like_events(beginning):
+        _reject_type(asked_for_stream, response, feed, beginning)
+    return _chain(beginning, blocks)
+
+
+def begins_like_events(beginning: bytes) -> bool:
+    """Whether a body that begins like this can be an event stream: its first line is empty, a field or a comment."""
+    line = re.split(rb"[\r\n]", beginning.removeprefix(b"\xef\xbb\xbf").lstrip(b"\r\n"), maxsplit=1)[0]
+    return line.partition(b":")[0] in _FIELDS
+
+
+def _chain(beginning: bytes, blocks: Iterator[bytes]) -> Iterator[bytes]:
+    if beginning:
+        yield beginning
+    yield from blocks
+
+
+def _reject_type(asked_for_stream: bool, response: requests.Response, feed: Feed, beginning: bytes) -> None:
+    feed.put(Rejected(response, monotonic(), not_event_stream(response, beginning, asked_for_stream=asked_for_stream)))
+    missing = max(0, QUOTED_BYTES - len(beginning))
+    beginning += read_at_most(response, missing, BAD_BODY_SECONDS) if missing else b""
+    raise not_event_stream(response, beginning, asked_for_stream=asked_for_stream)
+
+
+def _reject_status(response: requests.Response, feed: Feed) -> None:
+    feed.put(Rejected(response, monotonic(), status_error(response, b"")))
+    raise status_error(response, read_at_most(response, _BAD_BODY_BYTES, BAD_BODY_SECONDS))

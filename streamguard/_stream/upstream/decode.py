@@ -1,0 +1,279 @@
+"""From bytes to what the caller asked for with `decode=`. Pure: no thread, no socket.
+
+Decoders are lazy: a block is framed when it is fed, and each chunk is made when it is taken. So the chunk that the consumer
+has finished with is gone before the next one exists; making them ahead, by the block, costs twice as much.
+"""
+
+import contextlib
+import json
+from collections.abc import Callable, Iterable, Iterator
+from enum import Enum
+from typing import Any, Protocol
+
+import sseclient
+
+from ..._sse import (
+    AnthropicAssembler,
+    AnthropicDecoder,
+    Assembler,
+    ChatDecoder,
+    EventClient,
+    FrameDecoder,
+    MessageAssembler,
+    ObjectWatcher,
+    ResponsesAssembler,
+    ResponsesDecoder,
+    new_event,
+)
+from ...errors import MalformedChunkError, UsageError
+
+__all__ = ["Decoder", "Ending", "ObjectDecoder", "assembler_of", "decoder_of"]
+
+
+class Ending(Enum):
+    """How far the stream had said that it was complete."""
+
+    OPEN = "open"
+    """It may go on; if the body ends here, something is missing."""
+    FINISHED = "finished"
+    """Every choice has its finish reason; a usage chunk may still follow."""
+    DONE = "done"
+    """The end marker came."""
+    ANYWHERE = "anywhere"
+    """What is decoded has no end marker: any well-framed end of the body is a complete one."""
+
+
+class Decoder(Protocol):
+    """Turn the body's bytes into chunks."""
+
+    @property
+    def comments(self) -> int:
+        """Heartbeat comments seen so far."""
+
+    @property
+    def missing(self) -> str:
+        """What is missing where the body ends and `ending` is still open."""
+
+    @property
+    def strays(self) -> bytes:
+        """How the lines begin that are no part of an event stream: a proxy's own words, an error without a frame."""
+
+    @property
+    def is_foreign(self) -> bool:
+        """Whether there is nothing but strays: what came is no event stream at all."""
+
+    @property
+    def ending(self) -> Ending:
+        """How far the stream, as far as its chunks have been taken, has said that it is complete."""
+
+    def feed(self, data: bytes) -> Iterator[Any]:
+        """Take the next bytes; return the chunks that they complete. Take those before feeding more."""
+
+    def finish(self) -> Iterator[Any]:
+        """Return what may still be taken from an unfinished last block: the body has ended."""
+
+
+class BytesDecoder:
+    """`decode="bytes"`: the body's bytes as they come."""
+
+    comments = 0
+    strays = b""
+    is_foreign = False
+    ending = Ending.ANYWHERE
+    missing = ""
+
+    def feed(self, data: bytes) -> Iterator[Any]:
+        return iter((data,))
+
+    def finish(self) -> Iterator[Any]:
+        return iter(())
+
+
+class _EventStreamDecoder:
+    """What all have in common that read events."""
+
+    missing = ""
+
+    def __init__(self) -> None:
+        self._client = EventClient()
+
+    @property
+    def comments(self) -> int:
+        return self._client.comments
+
+    @property
+    def strays(self) -> bytes:
+        return self._client.strays
+
+    @property
+    def is_foreign(self) -> bool:
+        return self._client.is_foreign
+
+
+class EventDecoder(_EventStreamDecoder):
+    """`decode="events"`: `sseclient.Event` objects, by the WHATWG standard.
+
+    It discards an unfinished last block, and ignores lines that are no field: a body of nothing else has no events.
+    """
+
+    ending = Ending.ANYWHERE
+    is_foreign = False
+
+    def feed(self, data: bytes) -> Iterator[Any]:
+        return iter(self._client.feed(data))
+
+    def finish(self) -> Iterator[Any]:
+        return iter(())
+
+
+class JSONDecoder(_EventStreamDecoder):
+    """`decode="json"`: each event's data, parsed. `[DONE]` ends the stream; events without data are skipped."""
+
+    ending = Ending.ANYWHERE
+
+    def feed(self, data: bytes) -> Iterator[Any]:
+        return self._parsed(self._client.feed(data))
+
+    def finish(self) -> Iterator[Any]:
+        is_cut = self._client.is_amid_data
+        event = self._client.finish()
+        with contextlib.suppress(MalformedChunkError):  # a truncated payload is never delivered
+            for value in self._parsed(() if event is None else (event,)):
+                if not (is_cut and type(value) in (int, float)):  # 12 may be the beginning of 123
+                    yield value
+
+    def _parsed(self, events: Iterable[sseclient.Event]) -> Iterator[Any]:
+        for event in events:
+            text = event.data.strip()
+            if text == "[DONE]":
+                self.ending = Ending.DONE
+            if self.ending is Ending.DONE:
+                return
+            if text:
+                yield _json(text)
+
+
+class ChatStreamDecoder(_EventStreamDecoder):
+    """`decode="chat"`: OpenAI-compatible chunks."""
+
+    missing = "the stream ended with neither [DONE] nor a finish reason"
+    _frames: type[FrameDecoder] = ChatDecoder
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._decoder = self._frames()
+
+    @property
+    def ending(self) -> Ending:
+        return _ending_of(self._decoder)
+
+    def feed(self, data: bytes) -> Iterator[Any]:
+        return self._decoded(self._client.feed(data))
+
+    def finish(self) -> Iterator[Any]:
+        event = self._client.finish()
+        chunk = None if event is None else self._decoder.decode_last(event)
+        if chunk is not None:
+            yield chunk
+        if self.strays and self.ending is Ending.OPEN:
+            self._raise_unframed_error()
+
+    def _raise_unframed_error(self) -> None:
+        """Raise what the server says in an error object that it put into the stream as it is, without a frame."""
+        with contextlib.suppress(MalformedChunkError):
+            self._frames().decode(new_event("", "message", self.strays.decode("utf-8", "replace"), None))
+
+    def _decoded(self, events: Iterable[sseclient.Event]) -> Iterator[Any]:
+        decode = self._decoder.decode
+        for event in events:
+            chunk = decode(event)
+            if chunk is not None:
+                yield chunk
+
+
+class ResponsesStreamDecoder(ChatStreamDecoder):
+    """`decode="responses"`: the events of the OpenAI Responses API."""
+
+    missing = "the stream ended without response.completed"
+    _frames = ResponsesDecoder
+
+
+class AnthropicStreamDecoder(ChatStreamDecoder):
+    """`decode="anthropic"`: the events of the Anthropic Messages API."""
+
+    missing = "the stream ended with neither message_stop nor a stop reason"
+    _frames = AnthropicDecoder
+
+
+class ObjectDecoder:
+    """What needs no decoding: it is handed over as it is. Where its API is known, so is how its stream ends.
+
+    *may_be_empty*: whether an end without a single item is as good as any.
+    """
+
+    comments = 0
+    strays = b""
+    is_foreign = False
+    missing = "the stream ended before it said that it was complete"
+
+    def __init__(self, *, may_be_empty: bool = True) -> None:
+        self._watcher = ObjectWatcher()
+        self._empty = not may_be_empty
+
+    @property
+    def ending(self) -> Ending:
+        if self._watcher.known:
+            return _ending_of(self._watcher)
+        return Ending.OPEN if self._empty else Ending.ANYWHERE
+
+    def feed(self, data: Any) -> Iterator[Any]:
+        self._empty = False
+        self._watcher.see(data)
+        yield data
+
+    def finish(self) -> Iterator[Any]:
+        return iter(())
+
+
+def _ending_of(decoder: FrameDecoder | ObjectWatcher) -> Ending:
+    if decoder.done:
+        return Ending.DONE
+    return Ending.FINISHED if decoder.finished else Ending.OPEN
+
+
+_DECODERS: dict[str, Callable[[], Decoder]] = {
+    "chat": ChatStreamDecoder,
+    "responses": ResponsesStreamDecoder,
+    "anthropic": AnthropicStreamDecoder,
+    "events": EventDecoder,
+    "json": JSONDecoder,
+    "bytes": BytesDecoder,
+}
+
+_ASSEMBLERS: dict[str, Callable[[], Assembler]] = {
+    "chat": MessageAssembler,
+    "responses": ResponsesAssembler,
+    "anthropic": AnthropicAssembler,
+}
+
+
+def assembler_of(decode: object) -> Assembler | None:
+    """Return what puts the message together for a caller's `decode=`, or None where that makes no message."""
+    make = _ASSEMBLERS.get(decode) if isinstance(decode, str) else None
+    return None if make is None else make()
+
+
+def decoder_of(decode: object) -> Callable[[], Decoder]:
+    """Return what makes the decoder for a caller's `decode=`. A callable works on events."""
+    if isinstance(decode, str) and decode in _DECODERS:
+        return _DECODERS[decode]
+    if callable(decode):
+        return EventDecoder
+    raise UsageError(f"decode= takes {', '.join(map(repr, _DECODERS))} or a callable on events, not {decode!r}")
+
+
+def _json(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as exc:
+        raise MalformedChunkError(f"the event's data is not JSON: {repr(text[:200])[:200]}") from exc

@@ -1,0 +1,232 @@
+"""What to request, checked before anything is sent, and able to be sent again."""
+
+import http.cookiejar
+import os
+import re
+import sys
+import urllib.request
+import uuid
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypedDict
+from urllib.parse import urlsplit
+
+import requests
+
+from ..._core.limits import Timeouts
+from ..._http import Adapter
+from ...errors import UsageError
+from ...telemetry.events import Upstream
+
+__all__ = ["RequestKeywords", "RequestPlan", "plan_request"]
+
+_TOKEN = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
+_MODEL = re.compile(r"[A-Za-z0-9][\w.:/@+-]{0,99}", re.ASCII)
+_PORTS = {"http": 80, "https": 443}
+_KINDS: dict[str, tuple[type, ...]] = {
+    "headers": (Mapping,),
+    "proxies": (Mapping,),
+    "hooks": (Mapping,),
+    "cookies": (Mapping, http.cookiejar.CookieJar),
+    "params": (Iterable,),
+    "files": (Iterable,),
+    "verify": (bool, str, os.PathLike),
+    "cert": (str, os.PathLike, tuple),
+}
+_BACKSTOP = 600.0 if sys.platform == "win32" else None
+"""Seconds. On Windows a shutdown is reported not to wake a blocked `recv`: there, and only there, reads time out."""
+
+
+class RequestKeywords(TypedDict, total=False):
+    """requests' own keywords that pass through unchanged."""
+
+    params: Any
+    data: Any
+    json: Any
+    headers: Mapping[str, str | bytes | None] | None
+    cookies: Any
+    files: Any
+    auth: Any
+    allow_redirects: bool
+    proxies: Any
+    hooks: Any
+    verify: Any
+    cert: Any
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RequestPlan:
+    """One request, as often as it may be needed."""
+
+    method: str
+    url: str = field(repr=False)
+    options: dict[str, Any] = field(repr=False)
+    session: requests.Session | None = field(repr=False)
+    timeout: tuple[float | None, float | None]
+    """requests' own (connect, read) timeout: what ends a thread that no cut can reach."""
+    reports_phases: bool
+    """Whether the connection tells us about connect, sent and headers: with our own adapter, but through no SOCKS proxy."""
+
+    @property
+    def host(self) -> str:
+        """Host and port of the upstream, all that messages may say of the URL."""
+        return urlsplit(self.url).netloc.rpartition("@")[2]
+
+    @property
+    def upstream(self) -> Upstream:
+        """What hooks may be told of the URL and the payload."""
+        parts = urlsplit(self.url)
+        payload = self.options.get("json")
+        model = payload.get("model") if isinstance(payload, Mapping) else None
+        named = isinstance(model, str) and _MODEL.fullmatch(model)
+        return Upstream(
+            address=parts.hostname or "",
+            port=parts.port or _PORTS.get(parts.scheme.lower()),
+            model=model if named else None,
+        )
+
+    @property
+    def asked_for_stream(self) -> bool:
+        """Whether the JSON payload sets `"stream": true` (or there is no payload to tell)."""
+        payload = self.options.get("json")
+        return bool(payload.get("stream")) if isinstance(payload, dict) else True
+
+    def why_not_replayable(self) -> str | None:
+        """Name the argument that can be sent only once, or return None."""
+        data, files = self.options.get("data"), self.options.get("files")
+        if not (data is None or isinstance(data, str | bytes | bytearray | Mapping | list | tuple)):
+            return f"data= is a {type(data).__name__}"
+        entries = files.values() if isinstance(files, Mapping) else [entry[-1] for entry in files or ()]
+        for entry in entries:
+            content = entry[1] if isinstance(entry, tuple | list) and len(entry) > 1 else entry
+            if not isinstance(content, str | bytes | bytearray):
+                return f"files= holds a {type(content).__name__}"
+        return None
+
+    def open(self) -> tuple[requests.Session, Callable[[], object]]:
+        """Return the session to send with, and what closes it if it is ours."""
+        if self.session is not None:
+            return self.session, lambda: None
+        session, adapter = requests.Session(), Adapter(pool_maxsize=1)
+        for prefix in ("https://", "http://"):
+            session.mount(prefix, adapter)
+        return session, adapter.close
+
+    def send(self, session: requests.Session) -> requests.Response:
+        """Send the request; return when the headers of the final response are here."""
+        return session.request(self.method, self.url, stream=True, timeout=self.timeout, **self.options)
+
+
+def plan_request(
+    method: str,
+    url: str,
+    options: dict[str, Any],
+    *,
+    session: requests.Session | None,
+    limits: Timeouts,
+    repeatable: bool,
+) -> RequestPlan:
+    """Check the arguments of a call and return its plan; raise UsageError or TypeError naming the one that is wrong.
+
+    Adds `Accept: text/event-stream` and `Accept-Encoding: identity` unless the caller, or the caller's session, chose
+    others, and one `Idempotency-Key` for all attempts of a POST or PATCH that may be repeated.
+    """
+    _check_keywords(options)
+    _check_values(options)
+    _check_target(method, url, plain=session is None)
+    if session is not None and not isinstance(session, requests.Session):
+        raise TypeError(f"session= takes a requests.Session, not {type(session).__name__}")
+    ours = session is None or isinstance(_adapter(session, url), Adapter)
+    ours = ours and not _through_socks(url, options.get("proxies"), session)
+    read = _BACKSTOP if ours else limits.response
+    return RequestPlan(
+        method=method.upper(),
+        url=url,
+        options={**options, "headers": _headers(method, options.get("headers"), session, repeatable)},
+        session=session,
+        timeout=(None if ours else limits.connect, read),
+        reports_phases=ours,
+    )
+
+
+def _check_keywords(options: Mapping[str, Any]) -> None:
+    if "timeout" in options:
+        raise UsageError("timeout= is ambiguous here: idle= is silence, total= the whole call")
+    if "stream" in options:
+        raise UsageError("stream= is not needed: guarded_stream always streams (the payload says json={'stream': True})")
+    unknown = options.keys() - RequestKeywords.__annotations__.keys()
+    if unknown:
+        raise TypeError(f"guarded_stream() got an unexpected keyword argument {min(unknown)!r}")
+
+
+def _check_values(options: Mapping[str, Any]) -> None:
+    """Refuse here, by name, what would fail with a riddle deep inside of requests."""
+    for name, kinds in _KINDS.items():
+        value = options.get(name)
+        if value is not None and not isinstance(value, kinds):
+            expected = " or ".join(kind.__name__ for kind in kinds)
+            raise TypeError(f"{name}= takes {expected}, not {type(value).__name__}")
+    auth = options.get("auth")
+    if auth is not None and not callable(auth) and not (isinstance(auth, tuple) and len(auth) == 2):
+        raise TypeError(f"auth= takes (user, password) or a callable, not {type(auth).__name__}")
+    for name in ("verify", "cert"):
+        _check_files(name, options.get(name))
+
+
+def _check_files(name: str, value: object) -> None:
+    for path in value if isinstance(value, tuple) else (value,):
+        if isinstance(path, str | os.PathLike) and not os.path.exists(path):
+            raise UsageError(f"{name}= names a file that does not exist: {path}")
+
+
+def _check_target(method: object, url: object, *, plain: bool) -> None:
+    if not isinstance(method, str):
+        raise TypeError(f"method= takes a str such as 'POST', not {type(method).__name__}")
+    if not _TOKEN.fullmatch(method):
+        raise UsageError(f"method= is no HTTP method: {method[:40]!r}")
+    if not isinstance(url, str):
+        raise TypeError(f"url= takes a str, not {type(url).__name__}")
+    try:
+        parts = urlsplit(url)
+        _ = parts.port
+    except ValueError:
+        raise UsageError("url= cannot be read: its host or port is malformed") from None  # the text may be a password's
+    if "://" not in url or not parts.scheme:
+        raise UsageError("url= has no scheme: it must begin with http:// or https://")
+    if plain and parts.scheme not in ("http", "https"):
+        raise UsageError(f"url= has the scheme {parts.scheme!r}: it must begin with http:// or https://")
+    if not parts.hostname:
+        raise UsageError("url= has no host")
+
+
+def _adapter(session: requests.Session, url: str) -> object:
+    try:
+        return session.get_adapter(url)
+    except requests.exceptions.InvalidSchema:
+        raise UsageError(f"url= has a scheme that the session knows no adapter for: {urlsplit(url).scheme!r}") from None
+
+
+def _through_socks(url: str, proxies: Mapping[str, str] | None, session: requests.Session | None) -> bool:
+    """Whether requests will go through a SOCKS proxy, which connects inside of a library of its own."""
+    known = (proxies or {}, {} if session is None else session.proxies, urllib.request.getproxies())
+    if not any("socks" in str(proxy).lower() for some in known for proxy in some.values()):
+        return False  # sooner said than by requests, which looks through the environment four times
+    settings = (session or requests.Session()).merge_environment_settings(url, dict(proxies or {}), None, None, None)
+    return (requests.utils.select_proxy(url, settings["proxies"]) or "").lower().startswith("socks")
+
+
+def _headers(
+    method: str, given: Mapping[str, Any] | None, session: requests.Session | None, repeatable: bool
+) -> dict[str, Any]:
+    headers: dict[str, Any] = dict(given or {})
+    have = {(name.decode("latin-1") if isinstance(name, bytes) else str(name)).lower() for name in headers}
+    if session is not None and "Idempotency-Key" in session.headers:
+        have.add("idempotency-key")
+    usual = requests.utils.default_headers()
+    for name, value in (("Accept", "text/event-stream"), ("Accept-Encoding", "identity")):
+        chosen = session is not None and session.headers.get(name) not in (None, usual.get(name))
+        if name.lower() not in have and not chosen:
+            headers[name] = value
+    if repeatable and method.upper() in ("POST", "PATCH") and "idempotency-key" not in have:
+        headers["Idempotency-Key"] = str(uuid.uuid4())
+    return headers

@@ -1,0 +1,164 @@
+"""When a stream may be tried again. Policies are tenacity's; the sleeping is done where it can be cancelled.
+
+A policy only ever decides about failures *before the first chunk* was handed over. After a chunk, a second attempt would
+repeat text that the reader has already seen (openai/openai-python has lived through this, HKUDS/nanobot#4038 too).
+"""
+
+import errno
+from collections.abc import Collection, Mapping
+from typing import Any
+
+import tenacity
+
+from ..._http import retry_after
+from ...classify import http_status, transport_code
+from ...errors import (
+    DeadlineExceededError,
+    HTTPStatusError,
+    StreamCancelledError,
+    StreamguardError,
+    TransportError,
+    UsageError,
+)
+
+__all__ = ["Attempts", "before_first_chunk", "policy_of"]
+
+On = Collection[str | type[BaseException]]
+
+_CODES = frozenset({*(name for name in dir(errno) if name.isupper()), "ECERT"})
+
+
+def before_first_chunk(
+    max_retries: int = 2,
+    *,
+    on: On = frozenset({"ETIMEDOUT"}),
+    status: Collection[int] = (),
+    wait: Any = None,
+) -> tenacity.Retrying:
+    """Return the policy that retries transport timeouts before the first chunk, and nothing else.
+
+    max_retries: further attempts after the first. Default 2; 0 is no retry.
+    on:     transport codes (`"ETIMEDOUT"`, `"ECONNRESET"`, …) and exception types that are worth another attempt.
+    status: HTTP statuses that are, too; the server's `Retry-After` is then obeyed, if the deadline allows it.
+    wait:   a tenacity wait. Default: exponential, from 0.2 s, up to 10 s, with up to 0.2 s of jitter.
+
+    Limits
+        A POST that timed out may have been carried out: a repeated one may be billed twice. All attempts carry the same
+        `Idempotency-Key`, which only helps where the server honours it.
+    """
+    if isinstance(max_retries, bool) or not isinstance(max_retries, int):
+        raise TypeError(f"max_retries= takes a whole number, not {type(max_retries).__name__}: {max_retries!r}")
+    if max_retries < 0:
+        raise UsageError(f"max_retries= cannot be negative: {max_retries}")
+    if wait is not None and not callable(wait):
+        raise TypeError(f"wait= takes a tenacity wait, such as wait_fixed(1), not {type(wait).__name__}")
+    codes, kinds, statuses = _wanted(on), tuple(k for k in on if isinstance(k, type)), _numbers(status)
+
+    def worth_it(exc: BaseException) -> bool:
+        if isinstance(exc, kinds) or isinstance(exc.__cause__, kinds):
+            return True
+        if isinstance(exc, HTTPStatusError) or not isinstance(exc, StreamguardError):  # ours, or an SDK's own
+            return http_status(exc) in statuses
+        return isinstance(exc, TransportError) and transport_code(exc) in codes
+
+    return tenacity.Retrying(
+        retry=tenacity.retry_if_exception(worth_it),
+        stop=tenacity.stop_after_attempt(max_retries + 1),
+        wait=wait or tenacity.wait_exponential(multiplier=0.2, max=10) + tenacity.wait_random(0, 0.2),
+        reraise=True,
+    )
+
+
+def policy_of(retry: object) -> tenacity.Retrying | None:
+    """Return the policy that a caller's `retry=` means: None, a number of retries, or a tenacity `Retrying`."""
+    if retry is None:
+        return None
+    if isinstance(retry, tenacity.Retrying):
+        return retry if getattr(retry, "enabled", True) else None
+    if isinstance(retry, int) and not isinstance(retry, bool):
+        return before_first_chunk(retry) if retry else None
+    raise TypeError(f"retry= takes None, a number of retries, or a tenacity.Retrying, not {type(retry).__name__}")
+
+
+class Attempts:
+    """Consult a tenacity policy about one call's failures, one after another."""
+
+    def __init__(self, policy: tenacity.Retrying | None) -> None:
+        self._policy = policy
+        self._state: tenacity.RetryCallState | None = None
+
+    @property
+    def max_attempts(self) -> int | None:
+        """How many attempts the policy allows, if it says so by number."""
+        if self._policy is None:
+            return 1
+        number = getattr(self._policy.stop, "max_attempt_number", None)
+        return number if isinstance(number, int) else None
+
+    def starting(self) -> None:
+        """Call the policy's `before` callback: an attempt starts. Its clock starts with the first one."""
+        if self._policy is None:
+            return
+        if self._state is None:
+            self._state = tenacity.RetryCallState(self._policy, None, (), {})
+        if self._policy.before is not None:
+            self._policy.before(self._state)
+
+    def pause_after(self, exc: BaseException) -> float | None:
+        """Return the seconds to sleep before another attempt, or None if there shall be none.
+
+        Under any policy, never after what is no `Exception`, a cancel, or a spent deadline.
+        """
+        if self._policy is None or self._state is None or not isinstance(exc, Exception):
+            return None
+        if isinstance(exc, StreamCancelledError | DeadlineExceededError):
+            return None
+        state, policy = self._state, self._policy
+        state.set_exception((type(exc), exc, exc.__traceback__))
+        if not policy.retry(state):
+            return None
+        if policy.after is not None:
+            policy.after(state)
+        pause = self._pause(policy, state, exc)
+        state.upcoming_sleep = pause
+        return None if policy.stop(state) else pause
+
+    def sleeping(self, pause: float) -> None:
+        """Call the policy's `before_sleep` callback, and count the attempt that failed."""
+        state, policy = self._state, self._policy
+        if state is None or policy is None:
+            return
+        state.next_action = tenacity.RetryAction(pause)
+        if policy.before_sleep is not None:
+            policy.before_sleep(state)
+        state.idle_for += pause
+        state.prepare_for_next_attempt()
+
+    @staticmethod
+    def _pause(policy: tenacity.Retrying, state: tenacity.RetryCallState, exc: Exception) -> float:
+        pause = float(policy.wait(state)) if policy.wait is not None else 0.0
+        return max(pause, _asked(exc) or 0.0)
+
+
+def _asked(exc: Exception) -> float | None:
+    """Return the seconds that the server asked to wait, in our error's words or an SDK's response."""
+    if isinstance(exc, HTTPStatusError):
+        return exc.retry_after
+    headers = getattr(getattr(exc, "response", None), "headers", None)
+    return retry_after(headers.get("retry-after")) if isinstance(headers, Mapping) else None
+
+
+def _numbers(status: Collection[int]) -> frozenset[int]:
+    if not isinstance(status, Collection) or not all(isinstance(item, int) for item in status):
+        raise TypeError("status= takes a collection of HTTP statuses, such as {429, 503}")
+    return frozenset(status)
+
+
+def _wanted(on: On) -> frozenset[str]:
+    if isinstance(on, str) or not all(isinstance(item, str | type) for item in on):
+        raise TypeError('on= takes a collection of codes and exception types, such as {"ETIMEDOUT", "ECONNRESET"}')
+    codes = frozenset(item for item in on if isinstance(item, str))
+    unknown = sorted(code for code in codes if code not in _CODES and not code.startswith("EAI_"))
+    if unknown:
+        raise UsageError(f"on= names no transport code: {', '.join(unknown)}")
+    return codes

@@ -1,0 +1,202 @@
+"""The three acts of the demo. Each plays on a real server, and returns what really happened, claim by claim."""
+
+import threading
+from dataclasses import dataclass, field
+from typing import Any
+
+import requests
+import tenacity
+
+from ..._core import monotonic
+from ..._stream import GuardedStream, StreamReport, before_first_chunk, guarded_stream
+from ...errors import StreamguardError, StreamInactivityTimeoutError
+from ...testing import Gateway, Request
+from .demo_console import Stage
+
+__all__ = ["Act", "bare_call", "retried_stream", "stalled_stream"]
+
+READ_TIMEOUT = 1.5
+"""Seconds: what the bare call believes to be its limit."""
+STUCK_SECONDS = 5.0
+LIMIT = 1.5
+"""Seconds: what the guarded calls give to silence."""
+
+HEARTBEATS = "loop forever\ncomment heartbeat\nwait 0.2\nendloop"
+SILENT = f"headers\n{HEARTBEATS}"
+ANSWER = "The tide comes in twice a day, because the earth turns below the two bulges that the moon raises in the sea."
+BEGINNING = "The first half of the answer is here, and the second"
+
+_PATH = "/v1/chat/completions"
+_PAYLOAD = {"model": "demo", "stream": True, "messages": [{"role": "user", "content": "Why are there tides?"}]}
+_DIRECT = {"http": ""}
+"""No proxy: the server is on loopback, whatever the environment says."""
+
+
+@dataclass(frozen=True, slots=True)
+class Act:
+    """What happened in one act: a row of the table, and each claim with whether it holds."""
+
+    name: str
+    row: tuple[str, ...]
+    claims: tuple[tuple[str, bool], ...]
+
+
+@dataclass(slots=True)
+class _BareCall:
+    """A streaming call by requests alone, as one writes it; in a thread, since nothing can end it from within."""
+
+    url: str
+    lines: list[bytes] = field(default_factory=list)
+    error: requests.RequestException | None = None
+
+    def run(self) -> None:
+        try:
+            with requests.post(self.url, json=_PAYLOAD, stream=True, timeout=READ_TIMEOUT, proxies=_DIRECT) as response:
+                for line in response.iter_lines(chunk_size=1):
+                    self.lines.append(line)
+        except requests.RequestException as exc:
+            self.error = exc
+
+
+def bare_call(stage: Stage) -> Act:
+    """requests alone: its read timeout starts anew with each heartbeat, so it never fires."""
+    stage.heading("1. requests alone")
+    stage.code(f"requests.post(url, json=payload, stream=True, timeout={READ_TIMEOUT})")
+    stage.say(f"timeout={READ_TIMEOUT} is a limit for each read, and each heartbeat is one.")
+    with Gateway(SILENT) as gateway:
+        call = _BareCall(gateway.url + _PATH)
+        thread = threading.Thread(target=call.run, name="streamguard-demo", daemon=True)
+        thread.start()
+        request = gateway.wait_request()
+        _watch(stage, thread, request)
+        stuck, seconds, present = thread.is_alive(), monotonic() - request.at, request.left is None
+        heartbeats = request.reached["comment"]
+    thread.join(5)
+    stage.say("Nothing in the client ends this. We stop the server, and only so the call comes back.")
+    row = ("requests", "1", "-", "0", "stuck", f"{seconds:.1f} s", "never left")
+    claims = (
+        (f"the call hung for {STUCK_SECONDS:g} s, beyond its timeout", stuck and seconds >= STUCK_SECONDS),
+        ("heartbeats came all the time", heartbeats > STUCK_SECONDS and any(call.lines)),
+        ("not one chunk came", not any(line.startswith(b"data") for line in call.lines)),
+        ("the client did not leave by itself", present),
+        ("it came back when the server was stopped", not thread.is_alive()),
+    )
+    return Act("requests", row, claims)
+
+
+def _watch(stage: Stage, thread: threading.Thread, request: Request) -> None:
+    tick = 0.1 if stage.live else 1.0
+    while (seconds := monotonic() - request.at) < STUCK_SECONDS and thread.is_alive():
+        beats = request.reached["comment"]
+        stage.counter(f"stuck for {seconds:.1f} s; timeout={READ_TIMEOUT} has not fired; {beats} heartbeats, 0 words")
+        thread.join(min(tick, max(0.0, STUCK_SECONDS - seconds)))
+    stage.counter(f"stuck for {STUCK_SECONDS:.1f} s; timeout={READ_TIMEOUT} never fired")
+    stage.end_counter()
+
+
+@dataclass(slots=True)
+class _Telling:
+    """Plays a guarded stream on the stage, and keeps what the claims are about."""
+
+    stage: Stage
+    times: list[float] = field(default_factory=list)
+    text: str = ""
+    failures: list[BaseException | None] = field(default_factory=list)
+    error: StreamguardError | None = None
+
+    def stream(self, gateway: Gateway, name: str) -> GuardedStream[Any]:
+        policy = before_first_chunk(max_retries=2).copy(before_sleep=self.retrying)
+        return guarded_stream(
+            "POST",
+            gateway.url + _PATH,
+            json=_PAYLOAD,
+            proxies=_DIRECT,
+            name=name,
+            retry=policy,
+            connect=10,
+            response=10,
+            first=LIMIT,
+            idle=LIMIT,
+            dead=None,
+            total=25,
+        )
+
+    def retrying(self, state: tenacity.RetryCallState) -> None:
+        self.failures.append(state.outcome.exception() if state.outcome else None)
+        pause = state.next_action.sleep if state.next_action else 0.0
+        self.stage.say(f"first={LIMIT} fired: the line is cut. No word had come, so it is tried again, in {pause:.1f} s.")
+
+    def play(self, stream: GuardedStream[Any]) -> StreamReport:
+        try:
+            with stream:
+                for chunk in stream:
+                    if chunk.text:
+                        self.times.append(monotonic())
+                        self.text += chunk.text
+                        self.stage.word(chunk.text)
+        except StreamguardError as exc:
+            self.error = exc
+        self.stage.end_words()
+        return stream.report
+
+
+def retried_stream(stage: Stage) -> Act:
+    """The same gateway, guarded: the limit fires, the call is tried again, and the answer comes word by word."""
+    stage.heading("2. guarded, silent before the first word")
+    stage.code(f"guarded_stream('POST', url, json=payload, first={LIMIT}, idle={LIMIT})")
+    stage.say(f"The same heartbeats. They are no words: first={LIMIT} goes on.")
+    words = _chat(ANSWER)
+    telling = _Telling(stage)
+    with Gateway(SILENT, "\n".join([*words, "finish", "done"]).replace("\nchat", "\nwait 0.12\nchat")) as gateway:
+        report = telling.play(telling.stream(gateway, "retried"))
+        left, before = gateway.wait_left(1), gateway.requests
+    stage.say(f"Outcome: {report.outcome}, at attempt {report.attempts}. The server saw the first one leave.")
+    failure = telling.failures[0] if telling.failures else None
+    claims = (
+        ("the first attempt ended at its limit", _fired(failure, "first")),
+        ("the server saw the first attempt leave, not before the limit", left.at - before[0].at >= LIMIT),
+        ("there were two attempts, and two requests", report.attempts == 2 == len(before)),
+        ("the answer is complete", report.outcome == "completed" and telling.text == ANSWER),
+        ("its words came one by one", len(telling.times) == len(words) and telling.times[-1] - telling.times[0] >= 1),
+        ("no thread is left", report.abandoned_threads == 0),
+    )
+    return Act("retried", _row("guarded, retried", report, before[0]), claims)
+
+
+def stalled_stream(stage: Stage) -> Act:
+    """A stall in the middle: what came is kept, the error says the rest, and nothing is tried again."""
+    stage.heading("3. guarded, silent in the middle of the answer")
+    stage.say("Here a second attempt would repeat words that were read already, so there is none.")
+    words = _chat(BEGINNING)
+    telling = _Telling(stage)
+    with Gateway("\n".join([*words, HEARTBEATS]).replace("\nchat", "\nwait 0.12\nchat")) as gateway:
+        report = telling.play(telling.stream(gateway, "stalled"))
+        left, seen = gateway.wait_left(1), gateway.requests
+    error = telling.error
+    stage.say(f"{type(error).__name__}: {error}", style="red")
+    stage.say(f"Kept: error.partial_text == {getattr(error, 'partial_text', None)!r}")
+    claims = (
+        ("all words that came were handed over", telling.text == BEGINNING and report.chunks == len(words)),
+        ("then the limit on silence fired", _fired(error, "idle") and report.outcome == "timeout"),
+        ("the error holds the partial text", getattr(error, "partial_text", None) == BEGINNING),
+        ("there was no second attempt", report.attempts == 1 == len(seen)),
+        ("the server saw the client leave, not before the limit", left.at - seen[0].at >= LIMIT),
+        ("no thread is left", report.abandoned_threads == 0),
+    )
+    return Act("stalled", _row("guarded, stalled", report, seen[0]), claims)
+
+
+def _chat(text: str) -> list[str]:
+    first, *rest = text.split(" ")
+    return [f"chat {first}", *(f"chat  {word}" for word in rest)]
+
+
+def _fired(error: object, phase: str) -> bool:
+    return isinstance(error, StreamInactivityTimeoutError) and error.phase == phase and (error.elapsed or 0) >= LIMIT
+
+
+def _row(name: str, report: StreamReport, request: Request) -> tuple[str, ...]:
+    left = request.left
+    seen = f"left after {left.at - request.at:.2f} s" if left else "never left"
+    took = f"{report.lifetime:.1f} s"
+    return (name, str(report.attempts), report.phase, str(report.chunks), report.outcome, took, seen)

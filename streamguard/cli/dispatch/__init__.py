@@ -1,0 +1,1 @@
+"""`streamguard dispatch`."""

@@ -1,0 +1,79 @@
+"""How a supervised command ended: the exit code, the last line, the report for machines. Pure."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from ...dispatch._command.command_result import CommandResult
+from ..exit_codes import Exit
+from ..output import printable
+
+__all__ = ["RunVerdict"]
+
+
+@dataclass(frozen=True, slots=True)
+class RunVerdict:
+    """What is to be said.
+
+    pipe_closed: nobody read our output any more.
+    hurried:     nobody can wait for a reader.
+    output_lost: some of the command's output was dropped, since its reader did not take it in time.
+    """
+
+    result: CommandResult
+    pipe_closed: bool = False
+    hurried: bool = False
+    output_lost: bool = False
+
+    @property
+    def exit_code(self) -> int:
+        """The command's own code, but where that would hide what happened."""
+        result = self.result
+        if self.pipe_closed:
+            return Exit.PIPE
+        if result.outcome == "timeout":
+            return Exit.TIMEOUT
+        if result.ok:
+            return Exit.COMPLETE
+        own = 128 + result.signal if result.signal else result.exit_code or 0
+        return own or (Exit.FAILED if result.outcome in ("failed", "incomplete") else Exit.COMPLETE)
+
+    def last_line(self) -> str:
+        """Return what happened, which limit fired, and whether CPU deferred it, in one line."""
+        result = self.result
+        parts = [f"streamguard: {self._what()}"]
+        if result.limit:
+            parts.append(_deferral(result))
+        if result.stopped:
+            parts.append("killed, since it did not leave at SIGTERM" if result.killed else "it left at SIGTERM")
+        if self.output_lost:
+            parts.append("output was dropped, as nobody took it in time")
+        parts += [self._how(), f"{result.duration:.1f} s in all"]
+        return " ".join(printable("; ".join(parts)).split())
+
+    def record(self) -> dict[str, Any]:
+        """Return the report as plain data."""
+        own = {"command_exit_code": self.result.exit_code, "exit_code": int(self.exit_code)}
+        return {**self.result.to_dict(), **own, "output_lost": self.output_lost}
+
+    def _what(self) -> str:
+        result = self.result
+        if result.limit:
+            return f"timeout, --{_option(result.limit)} {result.limit_seconds:g} s: {result.message}"
+        if result.outcome == "cancelled":
+            return f"stopped by {result.reason}"
+        return f"{result.outcome}: {result.message}" if not result.ok else result.message
+
+    def _how(self) -> str:
+        if self.result.signal:
+            return f"it ended by signal {self.result.signal}"
+        return f"exit code {self.result.exit_code}" if self.result.exit_code is not None else "no exit code"
+
+
+def _option(limit: str) -> str:
+    return "tool-timeout" if limit == "tool" else limit
+
+
+def _deferral(result: CommandResult) -> str:
+    if result.deferred_by_cpu:
+        return f"deferred by CPU for {result.deferred_by_cpu:.1f} s"
+    return "not deferred by CPU"

@@ -1,0 +1,1 @@
+"""One supervised command: its options, its clock, its watch, its result."""

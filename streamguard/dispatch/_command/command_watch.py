@@ -1,0 +1,219 @@
+"""Watches one command: reads its output by the format, runs its clocks, and says how it ended."""
+
+import dataclasses
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+
+from ..._core.clock import monotonic
+from .._data.lines import Tail
+from .._data.output_timeout import Activity, Diagnosis
+from .._data.turn_events import Event, Kind
+from .._formats import Format
+from .._process.cpu_activity import ActivityProbe
+from .._process.process import Exit, Stopping
+from .._process.snapshot import Evidence, take_evidence
+from .command_clock import FINISHED, CommandClock, LimitFired
+from .command_result import CommandResult, Stall, timeout_sentence
+
+__all__ = ["CommandWatch", "Heard", "RawOutput"]
+
+_TAIL_BYTES = 64 * 1024
+_TEXT_BYTES = 16 * 1024 * 1024
+_EVENT_BYTES = 512
+
+
+@dataclass(frozen=True, slots=True)
+class RawOutput:
+    """Bytes as the program wrote them, to `stdout` or `stderr`."""
+
+    stream: str
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Heard:
+    """How the two outputs are heard.
+
+    stdout, stderr: what reads them; what is output in stderr is handed over as `stderr`.
+    stderr_counts:  whether what is output in stderr re-arms the limits on silence.
+    raw:            hand over bytes.
+    events:         hand over events.
+    early:          hand over the `done` of a result line when it is read, and not when the program has ended.
+    """
+
+    stdout: Format
+    stderr: Format
+    stderr_counts: bool
+    raw: bool = False
+    events: bool = True
+    early: bool = False
+
+
+class CommandWatch:
+    """The watch of one command (see `process.Watch`). *on_stall* runs before the stop, when a limit has fired."""
+
+    def __init__(
+        self, program: str, heard: Heard, clock: CommandClock, on_stall: Callable[[Stall], object] | None = None
+    ) -> None:
+        self.result: CommandResult | None = None
+        self._program = program
+        self._heard = heard
+        self._clock = clock
+        self._on_stall = on_stall
+        self._start = monotonic()
+        self._tails = {"stdout": Tail(_TAIL_BYTES), "stderr": Tail(_TAIL_BYTES)}
+        self._text = Tail(_TEXT_BYTES)
+        self._session_id: str | None = None
+        self._complaint = ""
+        self._settled: Event | LimitFired | _Cancelled | None = None
+        self._done_told = False
+        self._pid = 0
+        self._probe: ActivityProbe | None = None
+        self._evidence: Evidence | None = None
+
+    def attach(self, pid: int) -> None:
+        """Say which process this is about."""
+        self._pid = pid
+        self._probe = ActivityProbe(pid)
+
+    def received(self, now: float, stream: str, data: bytes) -> Iterator[tuple[Event | RawOutput, int]]:
+        """Read bytes, run the clocks by them, and hand events (or the bytes) over."""
+        self._tails[stream].add(data)
+        if self._heard.raw:
+            yield RawOutput(stream, data), len(data)
+        for event in self._read(now, stream, data):
+            if self._heard.events and (event.kind is not Kind.DONE or self._tells_early(event)):
+                yield event, len(event.text) + len(event.raw) + _EVENT_BYTES
+
+    def due(self, now: float) -> float | Stopping:
+        """Ask the clocks, with the CPU measured if it matters."""
+        activity, rate = Activity.UNKNOWN, None
+        if self._probe is not None and self._clock.needs_sample(now):
+            activity, rate = self._probe.activity(now), self._probe.rate
+        due = self._clock.due(now, activity, rate)
+        if isinstance(due, LimitFired):
+            fired = dataclasses.replace(due, diagnosis=_since(self._start, due.diagnosis))
+            return Stopping(fired, self._stall if self._on_stall else None)
+        return Stopping(FINISHED) if isinstance(due, str) else due
+
+    def stopped(self, now: float, reason: object) -> None:
+        """Note the reason; take the evidence if it is a limit. A run that has said its result is settled already."""
+        if isinstance(reason, LimitFired):
+            self._evidence = self.look()
+        if self._settled is None:
+            self._settled = reason if isinstance(reason, LimitFired) else _Cancelled(reason)
+
+    def held_back(self, now: float, held: bool) -> None:
+        """Stop the clock of silence while it is we who hold the program back."""
+        self._clock.hold(now, held)
+
+    def woken_late(self, now: float, late: float) -> None:
+        """Take off what nobody could listen to."""
+        self._clock.excuse(now, late)
+
+    def ended(self, now: float, exit: Exit) -> Iterator[Event]:
+        """Hand over the last events; the last one of all is `done`."""
+        code = None if exit.stopped else exit.code
+        events = [*self._note_all(now, self._heard.stderr.close(None), Kind.STDERR)]
+        events += self._note_all(now, self._heard.stdout.close(code))
+        self.result = self._result(now, exit)
+        if self._heard.events:
+            yield from (event for event in events if event.kind is not Kind.DONE)
+            if isinstance(self._settled, LimitFired):
+                yield Event.failure(self.result.message, "timeout", data={"diagnosis": self._settled.diagnosis.to_dict()})
+            if not self._done_told:
+                data = self._settled.data if isinstance(self._settled, Event) else {}
+                yield Event.done(self.result.error_code, data=data)
+
+    def look(self) -> Evidence:
+        """Return what is to be seen of the process now."""
+        if not self._pid:
+            return Evidence(stdout="", stderr="")
+        tools = self._clock.tools
+        stdout, stderr = (self._tails[stream].text(4096) for stream in ("stdout", "stderr"))
+        return take_evidence(self._pid, stdout=stdout, stderr=stderr, tools=tools)
+
+    def _read(self, now: float, stream: str, data: bytes) -> Iterator[Event]:
+        if stream == "stdout":
+            yield from self._note_all(now, self._heard.stdout.feed(data))
+        else:
+            yield from self._note_all(now, self._heard.stderr.feed(data), Kind.STDERR)
+
+    def _note_all(self, now: float, events: Iterable[Event], kind: Kind | None = None) -> Iterator[Event]:
+        for event in events:
+            counts = kind is not None and self._heard.stderr_counts and event.is_output
+            noted = event if kind is None else dataclasses.replace(event, kind=kind)
+            self._clock.observe(now, noted, counts=counts)
+            self._note(noted)
+            yield noted
+
+    def _tells_early(self, event: Event) -> bool:
+        if not self._heard.early or event is not self._settled or self._done_told:
+            return False
+        self._done_told = True
+        return True
+
+    def _note(self, event: Event) -> None:
+        if event.kind is Kind.TEXT:
+            self._text.add(event.text.encode("utf-8", "replace"))
+        elif event.kind is Kind.SESSION:
+            self._session_id = event.session_id
+        elif event.kind is Kind.ERROR:
+            self._complaint = event.text
+        elif event.kind is Kind.DONE and self._settled is None:
+            self._settled = event
+
+    def _stall(self) -> None:
+        if self._on_stall is not None and isinstance(self._settled, LimitFired) and self._evidence is not None:
+            self._on_stall(Stall(pid=self._pid, program=self._program, fired=self._settled, evidence=self._evidence))
+
+    def _result(self, now: float, exit: Exit) -> CommandResult:
+        settled = self._settled
+        fired = settled if isinstance(settled, LimitFired) else None
+        outcome, error_code, message = self._verdict()
+        return CommandResult(
+            outcome=outcome,
+            program=self._program,
+            message=message,
+            exit_code=exit.code if exit.code is not None and exit.code >= 0 else None,
+            signal=-exit.code if exit.code is not None and exit.code < 0 else None,
+            limit=fired.limit if fired else None,
+            limit_seconds=fired.seconds if fired else None,
+            error_code=error_code,
+            reason=settled.reason if isinstance(settled, _Cancelled) else None,
+            diagnosis=fired.diagnosis if fired else None,
+            evidence=self._evidence if fired else None,
+            text=self._text.text(),
+            stdout=self._tails["stdout"].text(),
+            stderr=self._tails["stderr"].text(),
+            session_id=self._session_id,
+            duration=now - self._start,
+            deferred_by_cpu=self._clock.deferred(now),
+            stopped=exit.stopped,
+            killed=exit.killed,
+        )
+
+    def _verdict(self) -> tuple[str, str | None, str]:
+        settled, program = self._settled, self._program
+        if isinstance(settled, LimitFired):
+            sentence = timeout_sentence(program, settled)
+            return "timeout", "timeout", sentence if self._pid else f"{program} was not started: its deadline() is spent"
+        if isinstance(settled, _Cancelled):
+            return "cancelled", "cancelled", f"{program} was cancelled{'' if self._pid else ' before it was started'}"
+        if settled is None:
+            return "failed", "unknown_exit", f"{program}: its exit code is not known; is SIGCHLD ignored in this process?"
+        if settled.error_code is None:
+            return "completed", None, f"{program} completed"
+        outcome = "incomplete" if settled.error_code == "incomplete" else "failed"
+        return outcome, settled.error_code, f"{program}: {self._complaint or settled.error_code}"
+
+
+@dataclass(frozen=True, slots=True)
+class _Cancelled:
+    reason: object
+
+
+def _since(start: float, diagnosis: Diagnosis) -> Diagnosis:
+    """Return *diagnosis* with seconds since *start* where it has instants of the monotonic clock."""
+    found = {name: getattr(diagnosis, name) for name in ("first_output_at", "last_output_at", "last_signal_at")}
+    return dataclasses.replace(diagnosis, **{name: at - start for name, at in found.items() if at is not None})

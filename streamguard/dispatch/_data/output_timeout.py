@@ -1,0 +1,312 @@
+"""Has a member been without output for too long? A state machine over the silence clock. Pure: the time is an argument.
+
+Only real output re-arms it (R3, R4), the measurement decides and never the mere fact that a wait ended (R5), burning CPU
+defers it up to twice the timeout since the last output (R6), and it fires once.
+"""
+
+import math
+from dataclasses import asdict, dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from ..._core.silence import SilenceClock
+from ...errors import UsageError
+from .turn_events import OUTPUT_KINDS, Event, Kind
+
+__all__ = ["LATE_SECONDS", "MOST_EXCUSES", "Activity", "Defer", "Diagnosis", "Fire", "OutputTimeout", "Wait"]
+
+_SAMPLE_LEAD = 2.0
+_SHORTEST_LOOK = 0.05
+_MOST_TOOLS = 256
+
+
+class Activity(StrEnum):
+    """What is known about the CPU of a member's processes. Only `busy` defers."""
+
+    BUSY = "busy"
+    IDLE = "idle"
+    DEAD = "dead"
+    ABSENT = "absent"
+    """The member has no process of ours."""
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Diagnosis:
+    """What was known when the timeout fired (R7). Instants are on the monotonic clock, everything else is in seconds."""
+
+    timeout: float
+    """The limit that was used up: the timeout, or a running tool's allowance."""
+    silence: float
+    """Since the last output; since the timer was made, if there was none."""
+    lifetime: float
+    """Since the timer was made."""
+    activity: Activity
+    cpu_rate: float | None = None
+    """Processors that the member's processes kept busy at the end; None if it was not measured."""
+    deferrals: int = 0
+    """How often burning CPU has put the firing off since the last output."""
+    deferred: float = 0.0
+    """For how long."""
+    first_output_at: float | None = None
+    last_output_at: float | None = None
+    last_output_kind: Kind | None = None
+    last_signal_at: float | None = None
+    last_signal_kind: Kind | None = None
+    """The kind of the last event that was no output."""
+    uncounted: dict[str, int] = field(default_factory=dict)
+    """How many events of each kind came that are no output."""
+    tools: tuple[str, ...] = ()
+    """Names of the tool calls that have no result yet."""
+    phase: str | None = None
+    """Where the turn was: custody, starting, running."""
+    turn_id: str | None = None
+    stop_result: bool | None = None
+    """Whether the stop took effect; False makes this diagnosis void (T7)."""
+
+    @property
+    def process_alive(self) -> bool:
+        """Whether the member was alive: all but `dead` is; a member without a process of ours too."""
+        return self.activity is not Activity.DEAD
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain data, for JSON."""
+        return {**asdict(self), "tools": [*self.tools], "process_alive": self.process_alive}
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """Nothing is due; ask again after so many seconds (infinity: it never fires any more)."""
+
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Defer:
+    """The time is up, but the member burns CPU; ask again after so many seconds."""
+
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Fire:
+    """Stop the member. Said once."""
+
+    diagnosis: Diagnosis
+
+
+@dataclass(slots=True)
+class _Seen:
+    """What has been observed so far, for the diagnosis."""
+
+    first_output_at: float | None = None
+    last_output_at: float | None = None
+    last_output_kind: Kind | None = None
+    last_signal_at: float | None = None
+    last_signal_kind: Kind | None = None
+    uncounted: dict[str, int] = field(default_factory=dict)
+
+    def output(self, now: float, kind: Kind) -> None:
+        if self.first_output_at is None:
+            self.first_output_at = now
+        self.last_output_at, self.last_output_kind = now, kind
+
+    def signal(self, now: float, kind: Kind) -> None:
+        self.last_signal_at, self.last_signal_kind = now, kind
+        self.uncounted[kind] = self.uncounted.get(kind, 0) + 1
+
+
+LATE_SECONDS = 0.25
+"""Who wakes up later than this was stopped itself (^Z, a paused container), and has not heard what came meanwhile."""
+MOST_EXCUSES = 3
+"""How often in one silence it may be put down to ourselves that nothing was heard."""
+
+
+class OutputTimeout:
+    """The one timer of a turn.
+
+    timeout:      seconds without output; 0 or less: it never fires.
+    now:          when the timer starts: before the session wait and the process start (R1).
+    tool_timeout: seconds without output that a running tool call may take, if that is more than *timeout*. Default: none.
+
+    Raises UsageError for NaN.
+
+    Limits
+        Nothing in here locks. Where one thread observes and another one asks, hold one lock around each call, so that no
+        firing passes a `close()` (T4).
+    """
+
+    __slots__ = (
+        "_armed",
+        "_clock",
+        "_deferral_since",
+        "_deferrals",
+        "_deferred_before",
+        "_deferred_until",
+        "_excuses",
+        "_paused_at",
+        "_seen",
+        "_start",
+        "_tool_timeout",
+        "_tools",
+        "timeout",
+    )
+
+    def __init__(self, timeout: float, now: float, *, tool_timeout: float | None = None) -> None:
+        if math.isnan(timeout) or (tool_timeout is not None and math.isnan(tool_timeout)):
+            raise UsageError("an output timeout is a number of seconds, not nan")
+        self.timeout = timeout
+        self._tool_timeout = max(timeout, tool_timeout or 0.0)
+        self._armed = timeout > 0
+        self._clock = SilenceClock(timeout, now)
+        self._start = now
+        self._paused_at: float | None = None
+        self._deferrals = 0
+        self._deferred_before = 0.0
+        self._deferral_since: float | None = None
+        self._deferred_until: float | None = None
+        self._excuses = 0
+        self._seen = _Seen()
+        self._tools: dict[str, str] = {}
+
+    def observe(self, now: float, what: Event | Kind) -> bool:
+        """Note what the member said at *now*; return whether it was output, and so gave the full timeout again.
+
+        Give the event: a kind alone counts as output by its kind, and tells nothing about tools. Once it has fired or is
+        closed, nothing is noted any more (T3).
+        """
+        if not self._armed:
+            return False
+        kind, counts = (what.kind, what.is_output) if isinstance(what, Event) else (what, what in OUTPUT_KINDS)
+        if isinstance(what, Event):
+            self._follow_tools(what)
+        if counts:
+            self.rearm(now, kind)
+        else:
+            self._seen.signal(now, kind)
+        return counts
+
+    def rearm(self, now: float, kind: Kind) -> None:
+        """Give the full timeout again, whatever *kind* it was: for callers that let more than output count."""
+        if self._armed:
+            self._seen.output(now, kind)
+            self._clock.observe(now)
+            self._deferred_before = self.deferred(now)
+            self._deferral_since = self._deferred_until = None
+            self._deferrals = self._excuses = 0
+
+    def pause(self, now: float) -> None:
+        """Stop the clock at *now*: the member is held back by us, and its silence is not its own (T1). Idempotent."""
+        if self._paused_at is None:
+            self._paused_at = now
+
+    def resume(self, now: float) -> None:
+        """Let the clock go on where it was paused."""
+        if self._paused_at is not None:
+            shift = max(0.0, now - max(self._paused_at, self._clock.since))
+            self._clock.observe(self._clock.since + shift)
+            self._paused_at = None
+
+    def excuse(self, now: float, late: float) -> float:
+        """Note that the wake-up at *now* was *late* seconds late; return by how much the silence is shorter for it.
+
+        More than `LATE_SECONDS` are taken off, and `LATE_SECONDS` with them, so that there is a moment to hear what came
+        meanwhile: `MOST_EXCUSES` times in one silence, as a machine that is always late may not put off the limit for ever.
+        """
+        if late <= LATE_SECONDS or self._paused_at is not None or self._excuses >= MOST_EXCUSES:
+            return 0.0
+        taken = max(0.0, min(late + LATE_SECONDS, self._clock.silence(now)))
+        self._excuses += taken > 0
+        self._clock.observe(self._clock.since + taken)
+        return taken
+
+    def needs_sample(self, now: float) -> bool:
+        """Whether expiry is so near that the member's CPU is to be measured now, and passed to `due()` (T11)."""
+        return self._armed and self._paused_at is None and self._clock.silence(now) >= self._limit - self._lead
+
+    def due(self, now: float, activity: Activity, cpu_rate: float | None = None) -> Wait | Defer | Fire:
+        """Say what is due at *now*, given what the member's processes do. Ask as early and as often as you like.
+
+        A `Wait` ends where the next measurement of CPU is to be taken; there are two before it fires. While the clock is
+        paused nothing is due, but that is to be asked again: the pause may be over by then.
+        """
+        if not self._armed:
+            return Wait(math.inf)
+        if self._paused_at is not None:
+            return Wait(self._to_look_behind_pause(self._paused_at))
+        silence = self._clock.silence(now)
+        if silence < self._limit:
+            return Wait(self._to_next_look(self._limit - silence))
+        if self._deferred_until is not None and now < self._deferred_until:
+            return Defer(self._to_next_look(self._deferred_until - now))
+        if activity is Activity.BUSY and silence < self._cap:
+            return self._defer(now, min(self.timeout, self._cap - silence))
+        diagnosis = self.diagnosis(now, activity, cpu_rate)
+        self._deferred_before, self._deferral_since = self.deferred(now), None
+        self.close()
+        return Fire(diagnosis)
+
+    @property
+    def tools(self) -> tuple[str, ...]:
+        """Names of the tool calls that have no result yet."""
+        return tuple(self._tools.values())
+
+    def deferred(self, now: float) -> float:
+        """Return for how many seconds burning CPU has put the firing off, in all."""
+        return self._deferred_before + self._deferral(now)
+
+    def diagnosis(self, now: float, activity: Activity, cpu_rate: float | None = None) -> Diagnosis:
+        """Return what is known at *now*."""
+        return Diagnosis(
+            timeout=self._limit,
+            silence=self._clock.silence(now),
+            lifetime=now - self._start,
+            activity=activity,
+            cpu_rate=cpu_rate,
+            deferrals=self._deferrals,
+            deferred=self._deferral(now),
+            tools=self.tools,
+            **asdict(self._seen),
+        )
+
+    def close(self) -> None:
+        """Never fire again, and note nothing more (R8). Idempotent."""
+        self._armed = False
+
+    @property
+    def _limit(self) -> float:
+        return self._tool_timeout if self._tools else self.timeout
+
+    @property
+    def _cap(self) -> float:
+        return max(2 * self.timeout, self._limit)
+
+    @property
+    def _lead(self) -> float:
+        return min(_SAMPLE_LEAD, self.timeout / 2)
+
+    def _deferral(self, now: float) -> float:
+        return 0.0 if self._deferral_since is None else now - self._deferral_since
+
+    def _to_next_look(self, left: float) -> float:
+        return left - self._lead if left > self._lead else left
+
+    def _to_look_behind_pause(self, paused_at: float) -> float:
+        # Nobody says when the pause ends, and most are over at once. What was left at its beginning is left at its end, so
+        # nothing can be due before that.
+        left = self._limit - max(0.0, self._clock.silence(paused_at))
+        return max(self._to_next_look(left), _SHORTEST_LOOK)
+
+    def _defer(self, now: float, seconds: float) -> Defer:
+        self._deferrals += 1
+        if self._deferral_since is None:
+            self._deferral_since = now
+        self._deferred_until = now + seconds
+        return Defer(self._to_next_look(seconds))
+
+    def _follow_tools(self, event: Event) -> None:
+        key = event.tool_id or event.tool or ""
+        if event.kind is Kind.TOOL_CALL and not event.delta and len(self._tools) < _MOST_TOOLS:
+            self._tools[key] = event.tool or "a tool"
+        elif event.kind is Kind.TOOL_RESULT:
+            self._tools.pop(key, None)

@@ -1,0 +1,1 @@
+"""The kinds of members: a function, a program, a chat endpoint."""

@@ -1,0 +1,1 @@
+"""Child processes: spawning, pipes, termination, descendants, exit clean-up, CPU activity."""

@@ -1,0 +1,232 @@
+"""The records of executions, turns and responses, in SQL. Every change of a status is a compare-and-set.
+
+What is here raises whatever the database raises; `ledger` is what a dispatch uses, and it goes on without.
+"""
+
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from sqlalchemy import Column, Connection, Engine, Table, delete, func, insert, select, update
+
+from ..._core.clock import wall
+from ..._store.engine import READING, make_engine, put
+from .._data.rows import (
+    TRANSITIONS,
+    ExecutionRecord,
+    ResponseRecord,
+    TurnRecord,
+    execution_of,
+    execution_values,
+    response_of,
+    response_values,
+    turn_of,
+    turn_values,
+)
+from .._data.status import ExecutionStatus, ResponseStatus, TurnStatus, Verdict
+from .leases import Owner, end_orphans, hold_lease
+from .schema import create_tables, executions, owners, responses, sessions, turns
+
+__all__ = ["RecordStore", "move"]
+
+
+class RecordStore:
+    """Records in the database that a URL names; in memory if there is none.
+
+    records: `sqlite:///records.db` (write-ahead log; for several threads and processes), `postgresql://user@host/name`, or
+             None: in memory.
+    lease:   seconds after which an owner that has not renewed its lease counts as gone. Default 30.
+    timeout: seconds that a connect, a wait for a lock, or a statement may take. Default 5.
+
+    The tables are created when first needed. Raises UsageError for a URL that cannot be used; the methods raise what
+    SQLAlchemy raises.
+
+    Limits
+        An SQLite file must be on a local disk: its locks, and its write-ahead log, do not work over a network.
+    """
+
+    def __init__(self, records: str | None = None, *, lease: float = 30.0, timeout: float = 5.0) -> None:
+        self.engine: Engine = make_engine(records, timeout=timeout)
+        self.in_memory = records is None
+        self.lease = lease
+        self.timeout = timeout
+        self.owner = Owner()
+        self._process = os.getpid()
+        self._ready = False
+        self._opening = threading.Lock()
+
+    @property
+    def ours(self) -> bool:
+        """Whether this is the process that the connections, and the owner's lease, belong to: not so in a forked child."""
+        return self._process == os.getpid()
+
+    @property
+    def opened(self) -> bool:
+        """Whether the database has been used by this store."""
+        return self._ready
+
+    @contextmanager
+    def writing(self) -> Iterator[Connection]:
+        """Open a transaction that may write."""
+        self._open()
+        with self.engine.begin() as connection:
+            yield connection
+
+    @contextmanager
+    def reading(self) -> Iterator[Connection]:
+        """Open a transaction that only reads."""
+        self._open()
+        with self.engine.connect().execution_options(**READING) as connection:
+            yield connection
+
+    def close(self) -> None:
+        """Close the connections. The store can be used again, unless it is in memory: then its records are gone."""
+        self._ready = not self.in_memory and self._ready
+        self.engine.dispose(close=self.ours)
+
+    def begin_execution(self, record: ExecutionRecord) -> None:
+        """Record a dispatch that runs."""
+        with self.writing() as connection:
+            hold_lease(connection, self.owner, self.lease)
+            values = execution_values(record) | {"owner": self.owner.id, "started_at": wall()}
+            connection.execute(insert(executions).values(**values))
+
+    def begin_turn(self, turn: TurnRecord) -> None:
+        """Record a turn that runs, and its response as being worked on."""
+        response = ResponseRecord(
+            turn_id=turn.id, execution_id=turn.execution_id, conversation=turn.conversation, member=turn.member
+        )
+        with self.writing() as connection:
+            hold_lease(connection, self.owner, self.lease)
+            connection.execute(insert(turns).values(**turn_values(turn), owner=self.owner.id))
+            connection.execute(insert(responses).values(**response_values(response), owner=self.owner.id))
+
+    def commit_response(self, response: ResponseRecord) -> bool:
+        """Record the answer; return False if it is refused: someone has ended it already (a restart, say).
+
+        A response whose beginning could not be recorded is recorded now.
+        """
+        values = response_values(response) | {"owner": self.owner.id, "ended_at": wall()}
+        return self._settle(responses, responses.c.turn_id, ResponseStatus.PROCESSING, values)
+
+    def commit_turn(self, turn: TurnRecord) -> bool:
+        """Record how a turn ended; return False if it had ended already."""
+        values = turn_values(turn) | {"owner": self.owner.id, "ended_at": wall()}
+        return self._settle(turns, turns.c.id, TurnStatus.RUNNING, values)
+
+    def transition(
+        self, execution_id: str, verdict: Verdict, *, outcomes: dict[str, str] | None = None
+    ) -> ExecutionRecord | None:
+        """Move an execution to the status and reason of *verdict*; return its record.
+
+        Returns None, and changes nothing, if it is not allowed to go there from where it is, or does not exist.
+        """
+        with self.writing() as connection:
+            return move(connection, execution_id, verdict, owner=self.owner.id, outcomes=outcomes)
+
+    def execution(self, execution_id: str) -> ExecutionRecord | None:
+        """Return the record of an execution."""
+        with self.reading() as connection:
+            row = connection.execute(select(executions).where(executions.c.id == execution_id)).first()
+            return None if row is None else execution_of(row)
+
+    def turns(self, execution_id: str) -> list[TurnRecord]:
+        """Return the records of an execution's turns, in the order they began."""
+        with self.reading() as connection:
+            found = select(turns).where(turns.c.execution_id == execution_id).order_by(turns.c.started_at)
+            return [turn_of(row) for row in connection.execute(found)]
+
+    def responses(self, execution_id: str) -> list[ResponseRecord]:
+        """Return the responses of an execution, in the order they began."""
+        with self.reading() as connection:
+            found = select(responses).where(responses.c.execution_id == execution_id).order_by(responses.c.created_at)
+            return [response_of(row) for row in connection.execute(found)]
+
+    def session(self, conversation: str, member: str) -> str | None:
+        """Return the session that *member* may resume in *conversation*."""
+        slot = (sessions.c.conversation == conversation, sessions.c.member == member)
+        with self.reading() as connection:
+            return connection.execute(select(sessions.c.session_id).where(*slot)).scalar()
+
+    def set_session(self, conversation: str, member: str, session_id: str | None) -> None:
+        """Remember the session to resume; None: forget it."""
+        slot = {"conversation": conversation, "member": member}
+        with self.writing() as connection:
+            if session_id is None:
+                connection.execute(delete(sessions).filter_by(**slot))
+            else:
+                put(connection, sessions, slot, session_id=session_id)
+
+    def renew(self) -> None:
+        """Renew the lease of this store's owner."""
+        with self.writing() as connection:
+            hold_lease(connection, self.owner, self.lease)
+
+    def give_up_lease(self) -> None:
+        """Say that this owner runs nothing any more."""
+        with self.writing() as connection:
+            connection.execute(delete(owners).where(owners.c.id == self.owner.id))
+
+    def reconcile(self) -> list[str]:
+        """End what no living owner runs as failed, `process_restart`; return the ids of the executions this call ended.
+
+        An owner is gone when its lease has run out, or when this machine knows that its process has ended (T32).
+        """
+        with self.writing() as connection:
+            return end_orphans(connection, self.owner)
+
+    def forget_all_but(self, newest: int) -> None:
+        """Delete executions that are over, with their turns and responses, except the *newest* ones."""
+        over = executions.c.status.not_in((ExecutionStatus.QUEUED, ExecutionStatus.RUNNING))
+        with self.writing() as connection:
+            last = connection.execute(select(func.max(executions.c.position))).scalar() or 0
+            old = list(
+                connection.execute(select(executions.c.id).where(over, executions.c.position <= last - newest)).scalars()
+            )
+            if old:
+                connection.execute(delete(turns).where(turns.c.execution_id.in_(old)))
+                connection.execute(delete(responses).where(responses.c.execution_id.in_(old)))
+                connection.execute(delete(executions).where(executions.c.id.in_(old)))
+
+    def _open(self) -> None:
+        if self._ready:
+            return
+        with self._opening:
+            if not self._ready:
+                with self.engine.begin() as connection:
+                    create_tables(connection)
+                self._ready = True
+
+    def _settle(self, table: Table, key: Column[Any], running: str, values: dict[str, Any]) -> bool:
+        this = key == values[key.name]
+        with self.writing() as connection:
+            done = connection.execute(update(table).where(this, table.c.status == running).values(**values))
+            if done.rowcount == 1:
+                return True
+            if connection.execute(select(key).where(this)).first() is not None:
+                return False
+            connection.execute(insert(table).values(**values))
+            return True
+
+
+def move(
+    connection: Connection,
+    execution_id: str,
+    verdict: Verdict,
+    *,
+    owner: str,
+    outcomes: dict[str, str] | None = None,
+) -> ExecutionRecord | None:
+    """Move an execution, within a transaction, as `RecordStore.transition()` does."""
+    status = ExecutionStatus(verdict.status)
+    begins = status is ExecutionStatus.RUNNING
+    sources = [source for source, targets in TRANSITIONS.items() if status in targets]
+    times = {"owner": owner, "started_at": wall(), "ended_at": None} if begins else {"ended_at": wall()}
+    values = {"status": status, "reason": verdict.reason, "outcomes": outcomes, "again": False, **times}
+    this = executions.c.id == execution_id
+    done = connection.execute(update(executions).where(this, executions.c.status.in_(sources)).values(**values))
+    if done.rowcount == 0:
+        return None
+    return execution_of(connection.execute(select(executions).where(this)).one())

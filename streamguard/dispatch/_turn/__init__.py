@@ -1,0 +1,1 @@
+"""One member's turn, and the execution that holds several of them."""

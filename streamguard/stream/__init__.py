@@ -1,9 +1,0 @@
-"""guarded_stream: the stream watchdog."""
-
-from .guard import guard
-from .guarded import GuardedStream, guarded_stream
-from .heartbeat import HEARTBEAT, Heartbeat
-from .report import StreamReport
-from .retry import before_first_chunk
-
-__all__ = ["HEARTBEAT", "GuardedStream", "Heartbeat", "StreamReport", "before_first_chunk", "guard", "guarded_stream"]

@@ -1,0 +1,154 @@
+"""Which exceptions are faults of the world, and what they are called."""
+
+import errno
+import json
+import socket
+import ssl
+import urllib.error
+from email.message import Message
+from typing import Any
+
+import pytest
+import requests
+import urllib3.exceptions as u3
+
+import streamguard
+from streamguard import errors
+from streamguard._chain.failure_reasons import Fault, fault_of, is_retryable
+from streamguard._chain.step_status import REASONS
+
+
+class OwnError(Exception):
+    """Some SDK's."""
+
+
+def response(status: int) -> requests.Response:
+    made = requests.Response()
+    made.status_code = status
+    return made
+
+
+def bad_json() -> ValueError:
+    with pytest.raises(ValueError, match="Expecting") as caught:
+        json.loads("<html>")
+    return caught.value
+
+
+def wrapped(inner: Exception) -> requests.ConnectionError:
+    return requests.ConnectionError(u3.MaxRetryError(None, "/", inner))  # type: ignore[arg-type]
+
+
+def caused(exc: Exception, cause: Exception) -> Exception:
+    exc.__cause__ = cause
+    return exc
+
+
+FAULTS = [
+    (errors.HTTPStatusError("", status_code=500), "error", "http_500"),
+    (errors.HTTPStatusError("", status_code=404), "error", "http_404"),
+    (requests.HTTPError(response=response(503)), "error", "http_503"),
+    (requests.HTTPError("no response"), "error", "http_error"),
+    (errors.InvalidJSONError(""), "error", "invalid_json"),
+    (requests.exceptions.JSONDecodeError("", "x", 0), "error", "invalid_json"),
+    (bad_json(), "error", "invalid_json"),
+    (ConnectionRefusedError(), "error", "connection_refused"),
+    (wrapped(u3.NewConnectionError(None, "refused")), "error", "transport_error"),  # type: ignore[arg-type]
+    (errors.TransportError("", code="ECONNREFUSED"), "error", "connection_refused"),
+    (ConnectionResetError(), "error", "connection_reset"),
+    (BrokenPipeError(), "error", "connection_reset"),
+    (errors.TransportError("", code="ECONNABORTED"), "error", "connection_reset"),
+    (socket.gaierror(-2, "unknown"), "error", "name_resolution"),
+    (ssl.SSLCertVerificationError(), "error", "certificate_invalid"),
+    (requests.TooManyRedirects(), "error", "too_many_redirects"),
+    (ssl.SSLError(), "error", "protocol_error"),
+    (requests.Timeout(), "timeout", "transport_timeout"),
+    (requests.ConnectTimeout(), "timeout", "transport_timeout"),
+    (TimeoutError(), "timeout", "transport_timeout"),
+    (errors.TransportTimeoutError("", phase="connect"), "timeout", "transport_timeout"),
+    (errors.StreamInactivityTimeoutError("", phase="idle"), "timeout", "stream_inactive"),
+    (errors.DeadlineExceededError("", scope="total"), "timeout", "call_limit"),
+    (errors.TotalTimeoutError(""), "timeout", "call_limit"),
+    (errors.StreamCancelledError(""), "error", "stream_cancelled"),
+    (errors.IncompleteStreamError(""), "error", "incomplete_stream"),
+    (errors.EmptyStreamError(""), "error", "empty_stream"),
+    (errors.InStreamError(""), "error", "in_stream_error"),
+    (errors.MalformedChunkError(""), "error", "malformed_chunk"),
+    (errors.NotEventStreamError(""), "error", "not_event_stream"),
+    (errors.StepFailedError(""), "error", "step_failed"),
+    (errors.StreamguardError("no thread could be started"), "error", "streamguard_error"),
+    (errors.TransportError("", code="EIO"), "error", "transport_error"),
+    (requests.exceptions.InvalidURL("x"), "error", "invalid_request"),
+    (requests.exceptions.RetryError(), "error", "request_failed"),
+    (FileNotFoundError(errno.ENOENT, "gone"), "error", "os_error"),
+    (urllib.error.HTTPError("http://h/", 503, "busy", Message(), None), "error", "http_503"),
+    (caused(OSError("failed"), requests.HTTPError(response=response(404))), "error", "http_404"),
+    (caused(TimeoutError(), requests.HTTPError(response=response(503))), "timeout", "transport_timeout"),
+    (caused(OSError("failed"), ConnectionResetError()), "error", "connection_reset"),
+]
+BUGS = [NameError("x"), ValueError("x"), KeyError("x"), AssertionError(), errors.UsageError("x"), KeyboardInterrupt()]
+
+
+@pytest.mark.parametrize(("exc", "status", "reason"), FAULTS, ids=lambda value: str(getattr(value, "__class__", value)))
+def test_each_fault_has_its_word(exc: BaseException, status: Any, reason: str) -> None:
+    """A fault gives its step a status and a reason, by its type."""
+    assert fault_of(exc) == Fault(status, reason)
+
+
+@pytest.mark.parametrize("exc", BUGS, ids=lambda exc: type(exc).__name__)
+def test_a_bug_is_no_fault(exc: BaseException) -> None:
+    """What is neither streamguard's, nor requests', nor the system's, nor bad JSON, is a bug; a UsageError is one too."""
+    assert fault_of(exc) is None
+    assert not is_retryable(exc)
+
+
+def test_json_too_deep_to_read_is_no_json() -> None:
+    """A body of forty thousand brackets is the service's fault; a program that recurses without end has a bug."""
+
+    def endless() -> None:
+        endless()
+
+    with pytest.raises(RecursionError) as deep:
+        json.loads("[" * 40_000)
+    assert fault_of(deep.value) == Fault("error", "invalid_json")
+    with pytest.raises(RecursionError) as bug:
+        endless()
+    assert fault_of(bug.value) is None
+
+
+def test_handles_declares_further_faults() -> None:
+    """`handles=` makes a fault of what would be a bug, and of nothing else."""
+    assert fault_of(OwnError(), (OwnError,)) == Fault("error", "handled_error")
+    assert fault_of(OwnError()) is None
+    assert fault_of(NameError(), (OwnError,)) is None
+
+
+def test_every_reason_is_one_of_the_documented() -> None:
+    """No fault has a word that is not in the contract."""
+    words = {reason for _, _, reason in FAULTS}
+    assert {word for word in words if not word.startswith("http_") or word == "http_error"} - REASONS.keys() == set()
+
+
+@pytest.mark.parametrize("name", sorted(set(errors.__all__) - {"UsageError"}))
+def test_every_error_of_ours_is_a_fault(name: str) -> None:
+    """Whatever streamguard raises, but for UsageError, has a documented word."""
+    fault = fault_of(getattr(streamguard, name)("message"))
+    assert fault is not None
+    assert fault.reason in REASONS
+
+
+@pytest.mark.parametrize(
+    ("exc", "may_pass"),
+    [
+        (errors.HTTPStatusError("", status_code=503), True),
+        (errors.HTTPStatusError("", status_code=404), False),
+        (ConnectionResetError(), True),
+        (errors.TotalTimeoutError(""), True),
+        (errors.StreamCancelledError(""), False),
+        (bad_json(), False),
+        (OwnError(), True),
+    ],
+    ids=lambda value: str(getattr(value, "__class__", value)),
+)
+def test_what_may_pass_is_retried(exc: BaseException, may_pass: bool) -> None:
+    """What classify() calls retryable, one call's own limit, and what the step handles, may go better the next time."""
+    assert is_retryable(exc, (OwnError,)) is may_pass

@@ -1,0 +1,83 @@
+"""What threads of ours do last."""
+
+import threading
+from collections.abc import Callable
+
+import pytest
+
+from streamguard import DeadlineExceededError, bounded_call, guarded_stream
+from streamguard._core import thread_hooks
+from streamguard._core.thread_hooks import at_thread_end
+from streamguard.testing import Gateway
+
+from .helpers import wait_until
+
+Serve = Callable[..., Gateway]
+
+
+@pytest.fixture(autouse=True)
+def _restored(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(thread_hooks, "_actions", [])
+
+
+def ends_in() -> list[str]:
+    """Register an action, and return the names of the threads in which it was called."""
+    names: list[str] = []
+    at_thread_end(lambda: names.append(threading.current_thread().name))
+    return names
+
+
+def test_a_call_s_thread() -> None:
+    """It is called in the thread that ran the function, behind it."""
+    names = ends_in()
+    ran = bounded_call(lambda: (threading.current_thread().name, len(names)))
+    wait_until(lambda: bool(names))
+    assert (ran, names) == ((names[0], 0), [names[0]])
+    assert names != [threading.current_thread().name]
+
+
+def test_a_reader_s_thread(streamguard_gateway: Serve) -> None:
+    """It is called in the reader thread, which ran the caller's hooks and auth, of a stream that was left as well."""
+    names = ends_in()
+    stream = guarded_stream("POST", streamguard_gateway("chat a\nstall").url, json={})
+    next(stream)
+    stream.close()
+    wait_until(lambda: names == [f"streamguard-reader-{stream.report.id}"])
+
+
+def test_a_thread_that_could_not_be_stopped() -> None:
+    """It is called when that thread ends, however late."""
+    names = ends_in()
+    release = threading.Event()
+    with pytest.raises(DeadlineExceededError):
+        bounded_call(lambda: release.wait(10), limit=0.05)
+    assert names == []
+    release.set()
+    wait_until(lambda: len(names) == 1)
+
+
+def test_the_same_function_is_called_once() -> None:
+    """Registering it again changes nothing."""
+    calls: list[int] = []
+
+    def action() -> None:
+        calls.append(1)
+
+    at_thread_end(action)
+    at_thread_end(action)
+    thread_hooks.thread_ends()
+    assert calls == [1]
+
+
+def test_what_an_action_raises_stops_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    """It is logged by its type, without its text, and the other actions are called."""
+
+    def fail() -> None:
+        raise ZeroDivisionError("hush")
+
+    at_thread_end(fail)
+    names = ends_in()
+    assert bounded_call(lambda: 5) == 5
+    wait_until(lambda: len(names) == 1)
+    assert "a closer failed" in caplog.text
+    assert "hush" not in caplog.text

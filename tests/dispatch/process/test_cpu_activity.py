@@ -1,0 +1,160 @@
+"""How busy a process tree is."""
+
+import shlex
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, suppress
+
+import hypothesis.strategies as st
+import psutil
+import pytest
+from hypothesis import given
+
+from streamguard._core import monotonic
+from streamguard.dispatch._data.output_timeout import Activity
+from streamguard.dispatch._process.cpu_activity import ActivityProbe, Usage, cpu_used, family
+from streamguard.dispatch._process.snapshot import take_evidence
+
+from ...core.helpers import wait_until
+from ..programs import python, shell
+
+Start = Callable[..., "subprocess.Popen[bytes]"]
+
+BURN = "say('ready')\nwhile True: pass"
+SLEEP = "say('ready')\ntime.sleep(60)"
+
+
+@pytest.fixture
+def start() -> Iterator[Start]:
+    """Return a function that starts a program in a session of its own, and waits for its first line."""
+    with ExitStack() as stack:
+
+        def started(argv: list[str]) -> "subprocess.Popen[bytes]":
+            program = subprocess.Popen(argv, stdout=subprocess.PIPE, start_new_session=True)
+            stack.callback(_end, program)
+            assert program.stdout is not None
+            program.stdout.readline()
+            return program
+
+        yield started
+
+
+def _end(program: "subprocess.Popen[bytes]") -> None:
+    for process in [*family(program.pid)]:
+        with suppress(psutil.NoSuchProcess):  # a child of its that has just ended by itself
+            process.kill()
+    program.communicate()
+
+
+def measured(probe: ActivityProbe, seconds: float = 0.3) -> Activity:
+    probe.sample()
+    time.sleep(seconds)
+    return probe.activity()
+
+
+def test_a_child_that_has_exited_makes_nothing_negative() -> None:
+    """92 ticks before, 4 and a waited-for child after: what it used since counts, not less than nothing (T12)."""
+    before = {(1, 0.0): Usage(0.04, 0.0), (2, 5.0): Usage(0.88, 0.0)}
+    after = {(1, 0.0): Usage(0.04, 0.95)}
+    assert cpu_used(before, after) == pytest.approx(0.07)
+    assert cpu_used(before, {(1, 0.0): Usage(0.04, 0.0)}) == 0
+
+
+def test_a_pid_that_was_used_again_is_another_process() -> None:
+    """The start time tells two processes with one pid apart."""
+    assert cpu_used({(7, 1.0): Usage(5, 0)}, {(7, 2.0): Usage(0.25, 0)}) == 0.25
+
+
+USAGES = st.dictionaries(
+    st.tuples(st.integers(1, 5), st.just(0.0)), st.builds(Usage, st.floats(0, 9), st.floats(0, 9)), max_size=5
+)
+
+
+@given(USAGES, USAGES)
+def test_usage_is_never_negative(before: dict[tuple[int, float], Usage], after: dict[tuple[int, float], Usage]) -> None:
+    """Whatever two looks see, the CPU between them is none or some."""
+    assert cpu_used(before, after) >= 0
+    assert cpu_used(before, before) == 0
+
+
+def test_one_look_is_not_enough(start: Start) -> None:
+    """Before there are two looks it is not known, and unknown is not busy (T11)."""
+    probe = ActivityProbe(start(python(BURN)).pid)
+    assert probe.activity() is Activity.UNKNOWN
+    assert probe.rate is None
+
+
+def test_an_old_look_does_not_help(start: Start) -> None:
+    """A look that is long ago says nothing about now."""
+    probe = ActivityProbe(start(python(BURN)).pid)
+    probe.sample(monotonic() - 60)
+    assert probe.activity() is Activity.UNKNOWN
+
+
+def test_a_burner_is_busy(start: Start) -> None:
+    """A program that burns CPU is busy, at a rate well above idle polling (T14)."""
+    probe = ActivityProbe(start(python(BURN)).pid)
+    assert measured(probe) is Activity.BUSY
+    assert probe.rate is not None
+    assert probe.rate > 0.1
+
+
+def test_a_sleeper_is_idle(start: Start) -> None:
+    """A program that waits is idle."""
+    probe = ActivityProbe(start(python(SLEEP)).pid)
+    assert measured(probe) is Activity.IDLE
+
+
+def test_a_busy_grandchild_counts(start: Start) -> None:
+    """The whole tree counts, whoever burns."""
+    probe = ActivityProbe(start(shell(f"{shlex.join(python(BURN))} & wait")).pid)
+    assert measured(probe) is Activity.BUSY
+
+
+def test_an_orphan_in_the_session_counts(start: Start) -> None:
+    """A child whose parent has exited is still found, by its session."""
+    probe = ActivityProbe(start(shell(f"({shlex.join(python(BURN))} & exit); exec sleep 60")).pid)
+    assert measured(probe) is Activity.BUSY
+
+
+def test_work_by_many_short_children_counts(start: Start) -> None:
+    """Children that come and go between two looks count by what their parent has waited for (T12)."""
+    probe = ActivityProbe(start(shell("echo ready; while :; do seq 40000 >/dev/null; done")).pid)
+    assert measured(probe, 0.5) is Activity.BUSY
+
+
+def test_a_zombie_is_dead(start: Start) -> None:
+    """A program that has ended is dead before it is reaped, and behind that."""
+    program = start(shell("echo ready"))
+    probe = ActivityProbe(program.pid)
+    wait_until(lambda: probe.activity() is Activity.DEAD)
+    program.wait()
+    assert probe.activity() is Activity.DEAD
+
+
+def test_evidence_shows_the_tree(start: Start) -> None:
+    """Each process of the tree is there with its state and CPU; one that has left the group is marked."""
+    program = start(shell("setsid sleep 60 & sleep 60 & sleep 0.1; echo ready; wait"))
+    evidence = take_evidence(program.pid, stdout="the end", tools=("Bash",))
+    names = sorted((info.name, info.escaped) for info in evidence.processes)
+    assert names == [("sh", False), ("sleep", False), ("sleep", True)]
+    assert {info.state for info in evidence.processes} <= {"sleeping", "running"}  # on a busy machine one may be late
+    assert evidence.to_dict()["processes"][0]["pid"] == program.pid
+    assert (evidence.stdout, evidence.tools) == ("the end", ("Bash",))
+
+
+def test_evidence_shows_sockets(start: Start) -> None:
+    """Open sockets are there, with both addresses and their state: what it is waiting for."""
+    code = "import socket\ns = socket.create_server(('127.0.0.1', 0))\nc = socket.create_connection(s.getsockname())\n"
+    program = start(python(code + SLEEP))
+    sockets = take_evidence(program.pid).sockets
+    assert {"LISTEN", "ESTABLISHED"} <= {socket.state for socket in sockets}
+    assert all(socket.local.startswith("127.0.0.1:") for socket in sockets)
+
+
+def test_evidence_of_what_is_gone_is_empty(start: Start) -> None:
+    """Nothing raises if the process has ended and was reaped."""
+    program = start(shell("echo ready"))
+    program.wait()
+    assert take_evidence(program.pid).processes == ()

@@ -1,0 +1,83 @@
+"""Session custody: a line for each session."""
+
+import threading
+
+from streamguard import CancelToken
+from streamguard.dispatch._turn.session_lock import Custody, Entrance, Ticket
+
+from ...core.helpers import wait_until
+
+
+def waiting_thread(ticket: Ticket, token: CancelToken, results: list[tuple[str, Entrance]], name: str) -> threading.Thread:
+    thread = threading.Thread(target=lambda: results.append((name, ticket.wait(token))))
+    thread.start()
+    return thread
+
+
+def test_the_line_is_served_in_order() -> None:
+    """Custody is first come, first served, one at a time; other sessions are not concerned."""
+    custody, token = Custody(), CancelToken()
+    results: list[tuple[str, Entrance]] = []
+    tickets = [custody.queue_up("s") for _ in range(4)]
+    threads = [waiting_thread(t, token, results, str(n)) for n, t in enumerate(tickets)]
+    assert custody.queue_up("another").wait(token) is Entrance.YOURS
+    for number, ticket in enumerate(tickets):
+        wait_until(lambda served=number + 1: len(results) == served)
+        assert results[-1] == (str(number), Entrance.YOURS)
+        ticket.release()
+    for thread in threads:
+        thread.join()
+    assert custody.waiting("s") == 0
+
+
+def test_releasing_twice_serves_only_the_next_one() -> None:
+    """Release is idempotent: the second one does not let a third in beside the second."""
+    custody, token = Custody(), CancelToken()
+    first, second, third = (custody.queue_up("s") for _ in range(3))
+    assert first.wait(token) is Entrance.YOURS
+    first.release()
+    first.release()
+    assert second.wait(token) is Entrance.YOURS
+    assert third.bell.empty()
+
+
+def test_a_stopped_wait_leaves_the_line() -> None:
+    """T27: a turn that is stopped while it waits is told so, and is no place in the line any more."""
+    custody, stopped, token = Custody(), CancelToken(), CancelToken()
+    first, second, third = (custody.queue_up("s") for _ in range(3))
+    results: list[tuple[str, Entrance]] = []
+    thread = waiting_thread(second, stopped, results, "second")
+    stopped.cancel("timeout")
+    thread.join()
+    assert results == [("second", Entrance.STOPPED)]
+    assert custody.waiting("s") == 2
+    assert first.wait(token) is Entrance.YOURS
+    first.release()
+    assert third.wait(token) is Entrance.YOURS
+
+
+def test_a_stop_in_the_instant_of_being_served_passes_the_session_on() -> None:
+    """A ticket that was served and stopped at once gives the session to the next one."""
+    custody, stopped = Custody(), CancelToken()
+    first, second = custody.queue_up("s"), custody.queue_up("s")
+    stopped.cancel("timeout")
+    assert first.wait(stopped) is Entrance.STOPPED
+    assert second.wait(CancelToken()) is Entrance.YOURS
+
+
+def test_an_abandoned_session_is_nobodys_until_its_holder_is_gone() -> None:
+    """T34: who waits, and who comes, is told to begin anew; once the holder has left after all, it is a session again."""
+    custody, token = Custody(), CancelToken()
+    holder, waiter = custody.queue_up("s"), custody.queue_up("s")
+    custody.abandon("s")
+    assert waiter.wait(token) is Entrance.ABANDONED
+    assert custody.queue_up("s").wait(token) is Entrance.ABANDONED
+    holder.release()
+    assert custody.queue_up("s").wait(token) is Entrance.YOURS
+
+
+def test_abandoning_what_nobody_holds_changes_nothing() -> None:
+    """A session that was released in the meantime is not abandoned."""
+    custody = Custody()
+    custody.abandon("s")
+    assert custody.queue_up("s").wait(CancelToken()) is Entrance.YOURS

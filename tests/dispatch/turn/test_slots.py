@@ -1,0 +1,155 @@
+"""Slots: who holds them, and which stop hits whom."""
+
+import threading
+from typing import Any
+
+from streamguard.dispatch._data.status import PREEMPTED, TIMEOUT, USER_CANCEL
+from streamguard.dispatch._turn.cell import TurnCell
+from streamguard.dispatch._turn.slots import Hold, SlotTable
+
+
+class Turns:
+    """Takes slots, and notes whose wind-down was called with which reason."""
+
+    def __init__(self) -> None:
+        self.table = SlotTable()
+        self.wound_down: list[tuple[str, str]] = []
+
+    def take(self, execution: str, turn: str, member: str = "a", conversation: str = "c") -> Hold:
+        return self.table.take(
+            conversation,
+            member,
+            execution_id=execution,
+            turn_id=turn,
+            cell=TurnCell(),
+            wind_down=lambda reason: self.wound_down.append((turn, reason)),
+        )
+
+    def stop(self, reason: str, **meant: Any) -> bool:
+        return self.table.stop("c", "a", reason, **meant)
+
+
+def test_a_new_turn_preempts_the_old_one_on_its_slot_only() -> None:
+    """Preempted: taking a slot stops its holder with that reason; other members and conversations are untouched."""
+    turns = Turns()
+    old = turns.take("e1", "t1")
+    sibling = turns.take("e1", "t2", member="b")
+    elsewhere = turns.take("e1", "t3", conversation="d")
+    turns.take("e2", "t4")
+    assert turns.wound_down == [("t1", PREEMPTED)]
+    assert old.cell.end().stop == PREEMPTED
+    assert (sibling.cell.ending, elsewhere.cell.ending) == (None, None)
+    assert turns.table.active("c", "a") == "e2"
+
+
+def test_a_stop_for_another_execution_changes_nothing() -> None:
+    """R10: a leftover timer of an earlier execution returns False, and the turn of now goes on."""
+    turns = Turns()
+    turns.table.release(turns.take("e1", "t1"))
+    now = turns.take("e2", "t2")
+    assert not turns.stop(TIMEOUT, execution_id="e1")
+    assert now.cell.ending is None
+    assert turns.wound_down == []
+
+
+def test_the_turns_id_is_not_the_executions_id() -> None:
+    """R11: the slot compares the execution's id; with the turn's a stop would silently never work."""
+    turns = Turns()
+    turns.take("e1", "t1")
+    assert not turns.stop(TIMEOUT, execution_id="t1")
+    assert turns.stop(TIMEOUT, execution_id="e1")
+
+
+def test_the_epoch_tells_two_turns_of_one_execution_apart() -> None:
+    """T35: A, B, A in one serial execution: the first A's timer does not stop the second A."""
+    turns = Turns()
+    first = turns.take("e1", "t1")
+    turns.table.release(first)
+    turns.table.release(turns.take("e1", "t2", member="b"))
+    second = turns.take("e1", "t3")
+    assert not turns.stop(TIMEOUT, execution_id="e1", epoch=first.epoch)
+    assert second.cell.ending is None
+    assert turns.stop(TIMEOUT, execution_id="e1", epoch=second.epoch)
+
+
+def test_a_tombstone_has_no_active_execution_and_keeps_its_first_reason() -> None:
+    """R14: behind a user's stop the timer's is a no-op, and the other way round; the slot is free for another turn."""
+    for first, second in ((USER_CANCEL, TIMEOUT), (TIMEOUT, USER_CANCEL)):
+        turns = Turns()
+        hold = turns.take("e1", "t1")
+        assert turns.stop(first)
+        assert not turns.stop(second)
+        assert turns.table.active("c", "a") is None
+        assert turns.table.tombstones("e1") == {"a": first}
+        assert turns.wound_down == [("t1", first)]
+        turns.table.release(hold)
+        assert turns.table.tombstones("e1") == {}
+
+
+def test_a_finished_turn_cannot_be_stopped_any_more() -> None:
+    """T5: completion that came first stays; the stop returns False, leaves no tombstone and winds nothing down."""
+    turns = Turns()
+    hold = turns.take("e1", "t1")
+    assert hold.cell.finish()
+    assert not turns.stop(TIMEOUT)
+    turns.take("e2", "t2")
+    assert hold.cell.end().done
+    assert (turns.wound_down, turns.table.tombstones("e1")) == ([], {})
+
+
+def test_releasing_is_idempotent_and_frees_only_ones_own_hold() -> None:
+    """A preempted turn that is torn down late does not take the slot from its successor."""
+    turns = Turns()
+    old = turns.take("e1", "t1")
+    turns.take("e2", "t2")
+    turns.table.release(old)
+    turns.table.release(old)
+    assert turns.table.active("c", "a") == "e2"
+
+
+def test_an_execution_is_stopped_as_a_whole() -> None:
+    """`cancel_all` stops each turn of the execution, and none of another's."""
+    turns = Turns()
+    turns.take("e1", "t1")
+    done = turns.take("e1", "t2", member="b")
+    done.cell.finish()
+    turns.take("e2", "t3", member="d")
+    assert turns.table.stop_execution("e1", "cancel_all") == ["a"]
+    assert turns.wound_down == [("t1", "cancel_all")]
+
+
+def test_a_wind_down_may_use_the_table() -> None:
+    """T2: what runs after a stop runs outside the lock, so it may come back to the table."""
+    table = SlotTable()
+    seen = []
+
+    def wind_down(reason: str) -> None:
+        seen.append((reason, table.active("c", "a"), table.stop("c", "a", "again")))
+
+    table.take("c", "a", execution_id="e1", turn_id="t1", cell=TurnCell(), wind_down=wind_down)
+    assert table.stop("c", "a", USER_CANCEL)
+    assert seen == [(USER_CANCEL, None, False)]
+
+
+def test_of_many_stops_and_a_completion_exactly_one_wins() -> None:
+    """T5: eight threads at one turn: one of them is told that it came first, and the cell has its word."""
+    for _ in range(200):
+        turns = Turns()
+        hold = turns.take("e1", "t1")
+        start = threading.Barrier(8)
+        winners: list[str] = []
+
+        def race(reason: str, start: threading.Barrier, hold: Hold, turns: Turns, winners: list[str]) -> None:
+            start.wait()
+            if hold.cell.finish() if reason == "done" else turns.stop(reason, execution_id="e1"):
+                winners.append(reason)
+
+        reasons = ["done", *(f"stop {number}" for number in range(7))]
+        threads = [threading.Thread(target=race, args=(reason, start, hold, turns, winners)) for reason in reasons]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        end = hold.cell.end()
+        assert winners == ["done" if end.done else end.stop]
+        assert len(turns.wound_down) == (0 if end.done else 1)

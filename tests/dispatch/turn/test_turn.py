@@ -1,0 +1,527 @@
+"""One member's turn, on real threads: events, first-wins, custody, the one start-up retry, what cannot be stopped."""
+
+import threading
+import time
+from collections.abc import Iterator
+from types import MappingProxyType
+from typing import Any
+
+import pytest
+
+from streamguard import CancelToken, abandoned_threads
+from streamguard._core.cancel import current_token
+from streamguard.dispatch import CallableMember, Dispatcher, DispatchOutcome, Event, Kind, TurnContext
+from streamguard.dispatch._data.turn_events import STARTUP_TIMEOUT
+from streamguard.dispatch._turn.channel import MemberEvent
+from streamguard.dispatch._turn.turn import Turn
+
+from ...core.helpers import wait_until
+from ..scripted import Q, Stuck, Told, hangs, kinds, of, says, text
+
+FIRST_FAILED = [Event.failure("nothing came", STARTUP_TIMEOUT), Event.done(STARTUP_TIMEOUT)]
+
+
+def session(name: str) -> Event:
+    return Event(kind=Kind.SESSION, session_id=name)
+
+
+@pytest.fixture
+def dispatcher() -> Iterator[Dispatcher]:
+    with Dispatcher() as dispatcher:
+        yield dispatcher
+
+
+def run(dispatcher: Dispatcher, *members: Any, **options: Any) -> tuple[list[MemberEvent], DispatchOutcome]:
+    with dispatcher.stream("c", members, "a prompt", **{"output_timeout": Q, **options}) as stream:
+        return list(stream), stream.outcome
+
+
+def test_the_events_of_a_turn_that_completes(dispatcher: Dispatcher) -> None:
+    """T33: what the member said, in order, then one `done`; the text is the answer."""
+    events, outcome = run(dispatcher, says("a", "one ", "two"))
+    assert kinds(of(events, "a")) == ["text", "text", "done"]
+    assert outcome["a"].text == "one two"
+    assert outcome["a"].status == "completed"
+    assert {event.turn_id for event in events} == {outcome["a"].turn_id}
+
+
+def test_the_events_of_a_turn_that_times_out(dispatcher: Dispatcher) -> None:
+    """R18: the member's events, then `error` with sentence and diagnosis, then `done("timeout")`, each once."""
+    events, outcome = run(dispatcher, hangs("a", "so far"))
+    text, error, done = of(events, "a")
+    assert (text.text, error.kind, done.kind) == ("so far", Kind.ERROR, Kind.DONE)
+    assert error.text == outcome["a"].message == "Response timed out: no output for 0.3 seconds, stopped."
+    assert error.data["turn_id"] == outcome["a"].turn_id
+    assert (error.error_code, done.error_code) == ("timeout", "timeout")
+    assert outcome["a"].text == "so far"
+
+
+def test_the_last_events_come_behind_the_committed_response(dispatcher: Dispatcher) -> None:
+    """R18: when `error` and `done` are read, the response is on record as failed."""
+    with dispatcher.stream("c", [hangs("a")], "p", output_timeout=0.1) as stream:
+        for event in stream:
+            assert event.event.kind in (Kind.ERROR, Kind.DONE)
+            (response,) = dispatcher.records.responses(stream.execution_id)
+            assert (response.status, response.reason) == ("failed", "timeout")
+
+
+def test_the_diagnosis_says_what_was_known(dispatcher: Dispatcher) -> None:
+    """R7: silence, first and last output and its kind, the last signal, phase, turn, stop; seconds since the turn began."""
+    _, outcome = run(dispatcher, hangs("a", "one", beat=Kind.SIGNAL))
+    diagnosis = outcome["a"].diagnosis
+    assert diagnosis is not None
+    assert Q <= diagnosis["silence"] < Q + 2
+    assert diagnosis["timeout"] == Q
+    assert 0 <= diagnosis["first_output_at"] == diagnosis["last_output_at"] < 2
+    assert diagnosis["last_signal_at"] > diagnosis["last_output_at"]
+    assert (diagnosis["last_output_kind"], diagnosis["last_signal_kind"]) == ("text", "signal")
+    assert diagnosis["uncounted"]["signal"] >= 2
+    assert (diagnosis["activity"], diagnosis["process_alive"]) == ("absent", True)
+    assert (diagnosis["phase"], diagnosis["stop_result"]) == ("running", True)
+    assert diagnosis["turn_id"] == outcome["a"].turn_id
+    (response,) = dispatcher.records.responses(outcome.execution_id)
+    assert response.metadata is not None
+    assert response.metadata["timeout_diagnostics"] == diagnosis
+
+
+def test_completion_before_a_late_stop_stays_a_success(dispatcher: Dispatcher) -> None:
+    """T5: a member that lingers behind its `done` is stopped or not: response, turn, queue and signal say success."""
+
+    def lingers(prompt: str, context: TurnContext) -> Iterator[Event]:
+        try:
+            yield text("x")
+            yield Event.done()
+        finally:
+            context.token.wait(0.3)
+
+    with dispatcher.stream("c", [CallableMember("a", lingers)], "p", output_timeout=0.1) as stream:
+        kinds_read = []
+        for event in stream:
+            kinds_read.append(event.event.kind)
+            if event.event.kind is Kind.DONE:
+                assert not dispatcher.stop("c", "a")
+    assert kinds_read == [Kind.TEXT, Kind.DONE]
+    turn = stream.outcome["a"]
+    assert (turn.status, turn.turn_status, turn.queue_status, turn.signal) == (
+        "completed",
+        "succeeded",
+        "succeeded",
+        "completed",
+    )
+
+
+def test_a_stop_that_came_too_late_makes_its_diagnosis_void(
+    dispatcher: Dispatcher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """T7: the timer fires in the instant in which the turn is settled: there is no trace of a timeout."""
+    slots = dispatcher._services.slots
+    real, refused = slots.stop, []
+
+    def stop(conversation: str, member: str, reason: str, **meant: Any) -> bool:
+        if reason == "timeout":
+            refused.append(meant)
+            return False
+        return real(conversation, member, reason, **meant)
+
+    monkeypatch.setattr(slots, "stop", stop)
+    with dispatcher.stream("c", [hangs("a", "x")], "p", output_timeout=0.1) as stream:
+        wait_until(lambda: refused)
+        assert stream.stop("a")
+        turn = stream.read()["a"]
+    assert (turn.status, turn.diagnosis, turn.message) == ("cancelled", None, "Stopped: user_cancel.")
+
+
+def test_nothing_of_a_turn_stays_in_the_table(dispatcher: Dispatcher) -> None:
+    """Behind a turn, however it ended, its slot is free and its tombstone gone."""
+    members = [says("a", "x"), hangs("b", "y"), Told("c", [ValueError()])]
+    _, outcome = run(dispatcher, *members, output_timeout=0.1)
+    slots = dispatcher._services.slots
+    assert [slots.active("c", name) for name in "abc"] == [None, None, None]
+    assert slots.tombstones(outcome.execution_id) == {}
+
+
+def test_what_runs_in_a_finalizer_or_a_signal_handler_takes_no_lock(dispatcher: Dispatcher) -> None:
+    """The collector may drop a stream, and a signal handler cancel a token, while this thread holds the slots' lock."""
+    token = CancelToken()
+    dropped = dispatcher.stream("c", [hangs("a", "x")], "p")
+    cancelled = dispatcher.stream("d", [hangs("a", "x")], "p", cancel=token)
+    for stream in (dropped, cancelled):
+        next(stream)
+    with dispatcher._services.slots._lock:
+        dropped._finalizer()
+        token.cancel()
+    assert dropped.read()["a"].reason == "reader_left"
+    assert cancelled.read()["a"].reason == "user_cancel"
+
+
+def test_a_failure_before_a_stop_stays_that_failure(dispatcher: Dispatcher) -> None:
+    """The first one wins: a member that said `error` and then hangs has failed by its own code, and is let go of soon."""
+    member = Told("a", [text("x"), Event.failure("quota", "http_429"), 1.0])
+    events, outcome = run(dispatcher, member)
+    assert kinds(of(events, "a")) == ["text", "error", "done"]
+    assert (outcome["a"].status, outcome["a"].reason, outcome["a"].message) == ("failed", "http_429", "quota")
+
+
+def test_what_comes_behind_an_error_is_dropped(dispatcher: Dispatcher) -> None:
+    """T3: once the turn is settled nothing of the member's counts, nor is it told."""
+    member = Told("a", [text("x"), Event.failure("quota", "http_429"), text("late"), Event.done()])
+    events, outcome = run(dispatcher, member)
+    assert kinds(of(events, "a")) == ["text", "error", "done"]
+    assert (outcome["a"].text, outcome["a"].reason) == ("x", "http_429")
+
+
+def test_what_a_member_raises_is_its_failure(dispatcher: Dispatcher) -> None:
+    """T33: a provider that raises gets one `error` and one `done`; the original is in the message, not in the reason."""
+    events, outcome = run(dispatcher, Told("a", [text("x"), ValueError("no such model")]))
+    assert kinds(of(events, "a")) == ["text", "error", "done"]
+    assert (outcome["a"].reason, outcome["a"].turn_reason) == ("provider_error", "provider_execution_failed")
+    assert outcome["a"].message == "ValueError: no such model"
+
+
+def test_a_run_that_just_ends_is_no_success(dispatcher: Dispatcher) -> None:
+    """R17: without a `done` the turn is interrupted, and the queue counts a failure."""
+    events, outcome = run(dispatcher, Told("a", [text("x")]))
+    assert kinds(of(events, "a")) == ["text", "error", "done"]
+    assert (outcome["a"].turn_status, outcome["a"].turn_reason) == ("interrupted", "ended_without_done")
+    assert outcome.status == "failed"
+
+
+def test_done_with_an_error_code_is_a_failure(dispatcher: Dispatcher) -> None:
+    """R19: the code is the reason everywhere, and the `done` is passed on once, with what it told."""
+    events, outcome = run(dispatcher, Told("a", [Event.done("max_turns", text="enough", data={"turns": 9})]))
+    error, done = of(events, "a")
+    assert (error.text, done.error_code, done.data["turns"]) == ("enough", "max_turns", 9)
+    assert outcome["a"].reason == outcome["a"].turn_reason == "max_turns"
+
+
+def test_a_slow_reader_never_makes_a_member_look_silent(dispatcher: Dispatcher) -> None:
+    """T1: the member talks, the reader sleeps for three timeouts, the member waits in between: it completes."""
+    big = "x" * 100_000
+    member = says("a", *[big] * 12)
+    with dispatcher.stream("c", [member], "p", output_timeout=0.2) as stream:
+        assert next(stream).event.text == big
+        time.sleep(0.6)
+        outcome = stream.read()
+    assert outcome["a"].status == "completed"
+    assert len(outcome["a"].text) == 12 * 100_000
+
+
+def test_without_a_reader_other_members_go_on(dispatcher: Dispatcher) -> None:
+    """Back-pressure is each member's own: one whose events pile up waits, its sibling completes."""
+    finished = threading.Event()
+
+    def quiet(prompt: str, context: TurnContext) -> str:
+        finished.set()
+        return "done"
+
+    members = [says("a", *["x" * 100_000] * 40), CallableMember("b", quiet)]
+    with dispatcher.stream("c", members, "p", output_timeout=0.2) as stream:
+        assert finished.wait(10)
+        wait_until(lambda: len(dispatcher.records.responses(stream.execution_id)) == 2)
+        wait_until(
+            lambda: (
+                dispatcher.records.responses(stream.execution_id)[0].status == "completed"
+                or dispatcher.records.responses(stream.execution_id)[1].status == "completed"
+            )
+        )
+        time.sleep(0.4)
+        outcome = stream.read()
+    assert [outcome[name].status for name in "ab"] == ["completed", "completed"]
+
+
+def test_leaving_the_stream_stops_what_runs(dispatcher: Dispatcher) -> None:
+    """Consumer break: leaving the `with` block stops the members, as interrupted, and nothing is left."""
+    with dispatcher.stream("c", [hangs("a", "x"), says("b", "y")], "p") as stream:
+        for _ in stream:
+            break
+    outcome = stream.outcome
+    assert (outcome["a"].status, outcome["a"].reason) == ("interrupted", "reader_left")
+    assert outcome.status == "cancelled"
+
+
+def test_dropping_the_stream_stops_what_runs(dispatcher: Dispatcher) -> None:
+    """A stream that is only forgotten stops its members as well."""
+    stream = dispatcher.stream("c", [hangs("a", "x")], "p")
+    execution = stream.execution_id
+    next(stream)
+    del stream
+    wait_until(lambda: dispatcher.records.turns(execution)[0].terminal_reason == "reader_left")
+
+
+def test_what_cannot_be_stopped_is_left_behind_and_counted(dispatcher: Dispatcher) -> None:
+    """A member in foreign code: the turn ends on time, the thread is counted, what it says later is dropped."""
+    member = Stuck("a", text("x"))
+    before = abandoned_threads()
+    events, outcome = run(dispatcher, member, output_timeout=0.1)
+    assert outcome["a"].abandoned
+    assert abandoned_threads() == before + 1
+    assert kinds(of(events, "a")) == ["text", "error", "done"]
+    member.free.set()
+    wait_until(lambda: abandoned_threads() == before)
+    assert outcome["a"].text == "x"
+
+
+def test_a_closer_that_hangs_holds_nobody(dispatcher: Dispatcher) -> None:
+    """T2: closers of the user run in a thread of their own; the stop of one member does not hang the dispatch."""
+    free = threading.Event()
+
+    class Closing(CallableMember):
+        stop_grace = 0.1
+
+    def run_it(prompt: str, context: TurnContext) -> Iterator[Event]:
+        context.token.on_cancel(lambda: free.wait(20))
+        yield text("x")
+        context.token.wait(0.5)
+
+    _, outcome = run(dispatcher, Closing("a", run_it), hangs("b"), output_timeout=0.1)
+    assert [outcome[name].reason for name in "ab"] == ["timeout", "timeout"]
+    free.set()
+
+
+def test_our_own_calls_inside_a_member_are_cut_by_themselves(dispatcher: Dispatcher) -> None:
+    """A member's token is the current one in its thread: streams, sessions and calls in it register with it."""
+    tokens = []
+
+    def look(prompt: str, context: TurnContext) -> str:
+        tokens.append((current_token.get(), context.token))
+        return ""
+
+    run(dispatcher, CallableMember("a", look))
+    assert tokens[0][0] is tokens[0][1]
+
+
+def test_a_session_is_resumed_by_the_next_turn(dispatcher: Dispatcher) -> None:
+    """The session of the first event is handed to the member's next turn in the conversation; to no other member's."""
+    member = Told("a", [session("s1"), Event.done()], [session("s1"), Event.done()])
+    other = Told("b", [Event.done()], [Event.done()])
+    for _ in range(2):
+        _, outcome = run(dispatcher, member, other)
+    assert [context.session_id for context in member.contexts] == [None, "s1"]
+    assert [context.session_id for context in other.contexts] == [None, None]
+    assert outcome["a"].session_id == "s1"
+
+
+def test_the_single_start_up_retry(dispatcher: Dispatcher) -> None:
+    """R27: a resumed session that never began is dropped, and the member runs once more; nothing of the failure is told."""
+    member = Told("a", [session("s1"), Event.done()], FIRST_FAILED, [session("s2"), text("x"), Event.done()])
+    run(dispatcher, member)
+    events, outcome = run(dispatcher, member)
+    assert [context.session_id for context in member.contexts] == [None, "s1", None]
+    assert kinds(of(events, "a")) == ["session", "text", "done"]
+    assert (outcome["a"].status, outcome["a"].attempts) == ("completed", 2)
+    assert dispatcher.records.session("c", "a") == "s2"
+
+
+def test_there_is_no_second_start_up_retry(dispatcher: Dispatcher) -> None:
+    """R27: once. The second start-up timeout is the turn's failure."""
+    member = Told("a", [session("s1"), Event.done()], FIRST_FAILED, FIRST_FAILED)
+    run(dispatcher, member)
+    events, outcome = run(dispatcher, member)
+    assert kinds(of(events, "a")) == ["error", "done"]
+    assert (outcome["a"].reason, outcome["a"].attempts) == (STARTUP_TIMEOUT, 2)
+
+
+@pytest.mark.parametrize("last", [[Event.failure("no", "http_401"), Event.done("http_401")], [Event.done()]])
+def test_what_was_suppressed_is_told_if_there_is_no_retry(dispatcher: Dispatcher, last: list[Event]) -> None:
+    """R27: a resumed session's words before the first frame are held back, and come if the turn is not begun again."""
+    complaint = Event(kind=Kind.STDERR, text="a complaint")
+    member = Told("a", [session("s1"), Event.done()], [complaint, *last])
+    run(dispatcher, member)
+    events, _ = run(dispatcher, member)
+    assert kinds(of(events, "a")) == ["stderr", *kinds(last)]
+    assert len(member.contexts) == 2
+
+
+def test_silence_after_the_beginning_is_never_run_again(dispatcher: Dispatcher) -> None:
+    """R27: one frame, and a start-up code behind it: no second attempt."""
+    member = Told("a", [session("s1"), Event.done()], [session("s1"), *FIRST_FAILED])
+    run(dispatcher, member)
+    _, outcome = run(dispatcher, member)
+    assert (outcome["a"].attempts, outcome["a"].reason) == (1, STARTUP_TIMEOUT)
+
+
+def test_the_timer_spans_the_attempts_of_one_turn(dispatcher: Dispatcher) -> None:
+    """T28: the second attempt gets no new timeout: both together are silent for one timeout."""
+    member = Told("a", [session("s1"), Event.done()], [0.2, *FIRST_FAILED], [0.25, text("late"), Event.done()])
+    run(dispatcher, member)
+    _, outcome = run(dispatcher, member)
+    assert (outcome["a"].reason, outcome["a"].text) == ("timeout", "")
+    assert outcome["a"].attempts == 2
+
+
+def test_a_turn_that_waits_for_its_session_can_time_out(dispatcher: Dispatcher) -> None:
+    """R1, T27: waiting for custody counts as silence; the wait ends failed/timeout, and leaves the line."""
+    member = Told("a", [session("s1"), Event.done()], [text("never"), Event.done()])
+    run(dispatcher, member)
+    holder = dispatcher.custody.queue_up("s1")
+    events, outcome = run(dispatcher, member, output_timeout=0.1)
+    assert kinds(of(events, "a")) == ["error", "done"]
+    assert (outcome["a"].status, outcome["a"].reason) == ("failed", "timeout")
+    assert outcome["a"].diagnosis is not None
+    assert outcome["a"].diagnosis["phase"] == "custody"
+    assert dispatcher.custody.waiting("s1") == 1
+    assert len(member.contexts) == 1
+    holder.release()
+
+
+def test_a_turn_that_waits_for_its_session_can_be_cancelled(dispatcher: Dispatcher) -> None:
+    """T27: a user's stop ends the wait for custody as cancelled, never as completed."""
+    member = Told("a", [session("s1"), Event.done()], [text("never"), Event.done()])
+    run(dispatcher, member)
+    holder = dispatcher.custody.queue_up("s1")
+    with dispatcher.stream("c", [member], "p") as stream:
+        wait_until(lambda: dispatcher.custody.waiting("s1") == 2)
+        assert stream.stop("a")
+        assert stream.read()["a"].status == "cancelled"
+    assert dispatcher.custody.waiting("s1") == 1
+    holder.release()
+
+
+def test_a_turn_begins_when_its_session_is_free(dispatcher: Dispatcher) -> None:
+    """Custody: the second turn on a session runs when the first one has let go of it."""
+    member = Told("a", [session("s1"), Event.done()], [text("x"), Event.done()])
+    run(dispatcher, member)
+    holder = dispatcher.custody.queue_up("s1")
+    with dispatcher.stream("c", [member], "p", output_timeout=5) as stream:
+        wait_until(lambda: dispatcher.custody.waiting("s1") == 2)
+        holder.release()
+        assert stream.read()["a"].text == "x"
+
+
+def test_an_abandoned_session_is_not_resumed(dispatcher: Dispatcher) -> None:
+    """T34: the thread that could not be stopped may still use its session: the next turn begins a new one."""
+    member = Stuck("a", session("s1"))
+    run(dispatcher, member, output_timeout=0.1)
+    _, outcome = run(dispatcher, member, output_timeout=0.1)
+    assert [context.session_id for context in member.contexts] == [None, None]
+    assert outcome["a"].abandoned
+    member.free.set()
+    wait_until(lambda: dispatcher.custody.waiting("s1") == 0)
+
+
+def test_a_prompt_may_be_built_for_each_member(dispatcher: Dispatcher) -> None:
+    """The prompt may be a function of the member's name; what it raises is that member's failure alone."""
+    heard = {}
+
+    def listen(prompt: str, context: TurnContext) -> str:
+        heard[prompt] = context.turn_id
+        return ""
+
+    def prompt(name: str) -> str:
+        if name == "b":
+            raise LookupError("no template")
+        return f"for {name}"
+
+    outcome = dispatcher.dispatch("c", [CallableMember("a", listen), CallableMember("b", listen)], prompt)
+    assert heard == {"for a": outcome["a"].turn_id}
+    assert outcome["b"].message == "LookupError: no template"
+
+
+def test_building_the_prompt_counts_as_silence(dispatcher: Dispatcher) -> None:
+    """R1: the timer stands before the prompt: a function that hangs is timed out, and the phase says where."""
+    free = threading.Event()
+
+    def prompt(name: str) -> str:
+        free.wait(10)
+        return ""
+
+    member = says("a", "x")
+    member.stop_grace = 0.05
+    outcome = dispatcher.dispatch("c", [member], prompt, output_timeout=0.1)
+    assert outcome["a"].reason == "timeout"
+    assert outcome["a"].diagnosis is not None
+    assert outcome["a"].diagnosis["phase"] == "starting"
+    free.set()
+
+
+def test_the_answer_is_bounded(dispatcher: Dispatcher) -> None:
+    """A member that never stops talking does not fill the memory: the answer ends at 4 Mi characters."""
+    _, outcome = run(dispatcher, says("a", *["x" * 1_000_000] * 6), output_timeout=0)
+    assert len(outcome["a"].text) == 4 * 1024 * 1024
+
+
+class _Wordless(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("no words")
+
+
+@pytest.mark.parametrize(
+    ("told", "complaint"),
+    [
+        ([b"bytes"], "a member yields Events, not bytes"),
+        ([Event.done(b"5")], "an Event's error_code= takes text or None, not bytes"),  # type: ignore[arg-type]
+        ([Event(kind="words", text="x")], "an Event's kind= takes a Kind, not str"),  # type: ignore[arg-type]
+        ([Event(kind=Kind.TEXT, text=None)], "an Event's text= takes text, not NoneType"),  # type: ignore[arg-type]
+        ([Event(kind=Kind.SESSION, session_id=[])], "an Event's session_id= takes text or None"),  # type: ignore[arg-type]
+        ([Event.done(data=[])], "an Event's data= takes a dict"),
+        ([_Wordless()], "_Wordless"),
+    ],
+)
+def test_what_a_member_cannot_mean_fails_its_turn_clearly(dispatcher: Dispatcher, told: list[Any], complaint: str) -> None:
+    """What is no Event, or has a field of another type, ends in one failed turn with a sentence; siblings go on."""
+    events, outcome = run(dispatcher, Told("a", told), says("b", "well"))
+    assert (outcome["a"].status, outcome["b"].status) == ("failed", "completed")
+    assert complaint in outcome["a"].message
+    assert kinds(of(events, "a")) == ["error", "done"]
+
+
+def test_what_a_member_means_is_taken(dispatcher: Dispatcher) -> None:
+    """A kind by its word, a number as a name, any mapping as data: it does not fail for its types."""
+    call = Event(kind="tool_call", tool="t", tool_id=7, data=MappingProxyType({"a": 1}))  # type: ignore[arg-type]
+    events, outcome = run(dispatcher, Told("a", [call, Event(kind="text", text="x"), Event.done(data=None)]))  # type: ignore[arg-type]
+    assert outcome["a"].status == "completed"
+    told, words, _ = of(events, "a")
+    assert (told.kind, told.tool_id, told.data) == (Kind.TOOL_CALL, "7", {"a": 1})
+    assert words.kind is Kind.TEXT
+
+
+@pytest.mark.parametrize(
+    ("said", "complaint"),
+    [
+        (None, "returns text, or yields text and Events; not NoneType"),
+        (b"x", "not bytes"),
+        ([1], "yields text and Events, not int"),
+        ([None], "yields text and Events, not NoneType"),
+    ],
+)
+def test_what_a_function_cannot_say_fails_its_turn_clearly(dispatcher: Dispatcher, said: Any, complaint: str) -> None:
+    """A function that returns or yields something else is told what it takes."""
+    _, outcome = run(dispatcher, CallableMember("a", lambda prompt, context: said))
+    assert complaint in outcome["a"].message
+
+
+@pytest.mark.parametrize("grace", ["soon", float("nan"), -1])
+@pytest.mark.parametrize("name", ["stop_grace", "done_grace"])
+def test_a_grace_that_is_no_number_fails_the_turn_before_it_runs(dispatcher: Dispatcher, name: str, grace: Any) -> None:
+    """It is told at once, and records and outcome agree."""
+    broken = Told("a", [text("x"), Event.done()])
+    setattr(broken, name, grace)
+    events, outcome = run(dispatcher, broken)
+    assert f"a member's {name} is a number of seconds, 0 or more; not {grace!r}" in outcome["a"].message
+    assert (kinds(of(events, "a")), broken.contexts) == (["error", "done"], [])
+    (response,) = dispatcher.records.responses(outcome.execution_id)
+    assert (response.status, response.reason) == (outcome["a"].status, outcome["a"].reason) == ("failed", "dispatch_error")
+
+
+def test_a_fault_behind_the_commit_changes_nothing(dispatcher: Dispatcher, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is on record is what is told; the fault is only logged."""
+
+    def broken(*_: object) -> None:
+        raise RuntimeError("a fault")
+
+    monkeypatch.setattr(Turn, "_ends", broken)
+    events, outcome = run(dispatcher, says("a", "x"))
+    assert (outcome["a"].status, outcome["a"].text, kinds(of(events, "a"))) == ("completed", "x", ["text", "done"])
+    (response,) = dispatcher.records.responses(outcome.execution_id)
+    assert response.status == "completed"
+
+
+def test_a_fault_behind_the_end_costs_neither_the_slot_nor_the_siblings(dispatcher: Dispatcher) -> None:
+    """Whatever goes wrong while a turn is concluded, there is a `done`, an outcome, and a free slot for the next turn."""
+    broken = hangs("a", "x")
+    broken.stop_grace = "soon"  # type: ignore[assignment]
+    events, outcome = run(dispatcher, broken, says("b", "x", "y"), mode="serial")
+    assert (outcome["a"].reason, outcome["b"].status) == ("dispatch_error", "completed")
+    assert kinds(of(events, "a")) == ["error", "done"]
+    _, outcome = run(dispatcher, says("a", "again"))
+    assert outcome["a"].status == "completed"

@@ -1,0 +1,182 @@
+"""Signals in the middle of `next()`: they act at once, and what they raise comes out unchanged."""
+
+import contextlib
+import gc
+import signal
+import threading
+import weakref
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from streamguard import CancelToken, StreamCancelledError, guarded_stream
+from streamguard._core.clock import monotonic
+
+from ..core.helpers import finish, started
+
+Serve = Callable[..., Any]
+
+
+@contextlib.contextmanager
+def handler_during_the_stall(gateway: Any, handler: Callable[[], object]) -> Iterator[None]:
+    """Have *handler* called by a signal in the main thread, once the gateway is silent."""
+    main = threading.main_thread().ident or 0
+
+    def send() -> None:
+        gateway.wait_step("stall")
+        CancelToken().wait(0.05)  # so that the consumer is inside of its wait
+        signal.pthread_kill(main, signal.SIGUSR1)
+
+    before = signal.signal(signal.SIGUSR1, lambda *_: handler())
+    sender = threading.Thread(target=send)
+    sender.start()
+    try:
+        yield
+    finally:
+        sender.join()
+        signal.signal(signal.SIGUSR1, before)
+
+
+def throw(error: BaseException) -> Callable[[], None]:
+    def handler() -> None:
+        raise error
+
+    return handler
+
+
+class Hurry(Exception):
+    """What an application's own alarm raises."""
+
+
+@pytest.mark.parametrize(
+    "error", [KeyboardInterrupt(), SystemExit(3), Hurry(), TimeoutError("the alarm"), GeneratorExit(), StopIteration()]
+)
+@pytest.mark.parametrize("retry", [None, 5])
+def test_what_a_handler_raises_comes_out_unchanged(streamguard_gateway: Serve, error: BaseException, retry: Any) -> None:
+    """It is that very object, once, at once, never retried; the server sees the close, and the stream is at its end.
+
+    A StopIteration alone cannot come out of an iterator: it is a RuntimeError, as in a generator (PEP 479).
+    """
+    gateway = streamguard_gateway("chat hello\nstall")
+    stream = guarded_stream("GET", gateway.url, retry=retry)
+    assert next(stream).text == "hello"
+    expected = RuntimeError if isinstance(error, StopIteration) else type(error)
+    with handler_during_the_stall(gateway, throw(error)), pytest.raises(expected) as caught:
+        next(stream)
+    assert error in (caught.value, caught.value.__cause__)
+    gateway.wait_left()
+    assert list(stream) == []
+    assert stream.text == "hello"
+    assert stream.report.outcome == ("error" if isinstance(error, Exception) else "closed")
+    assert len(gateway.requests) == 1
+
+
+@pytest.mark.parametrize("script", ["stall", "headers\nstall"], ids=["response", "first"])
+def test_an_interrupt_before_the_first_chunk(streamguard_gateway: Serve, script: str) -> None:
+    """The same while the stream has no chunk yet, whichever method it waits in."""
+    for wait in (next, lambda stream: stream.open(until="first"), lambda stream: stream.__enter__().read()):
+        gateway = streamguard_gateway(script)
+        stream = guarded_stream("GET", gateway.url)
+        with handler_during_the_stall(gateway, throw(KeyboardInterrupt())), pytest.raises(KeyboardInterrupt):
+            wait(stream)
+        gateway.wait_left()
+        assert list(stream) == []
+        assert stream.report.outcome == "closed"
+
+
+def test_a_handler_that_cancels_the_stream_it_interrupts(streamguard_gateway: Serve) -> None:
+    """A cancel from a handler, in the thread that is blocked in next(), raises there with its reason."""
+    gateway = streamguard_gateway("chat hello\nstall")
+    stream = guarded_stream("GET", gateway.url)
+    assert next(stream).text == "hello"
+    heard: list[bool] = []
+    with (
+        handler_during_the_stall(gateway, lambda: heard.extend((stream.cancel("signal"), stream.cancel("again")))),
+        pytest.raises(StreamCancelledError) as caught,
+    ):
+        next(stream)
+    assert heard == [True, False]
+    assert (caught.value.reason, caught.value.partial_text) == ("signal", "hello")
+    gateway.wait_left()
+
+
+def test_a_handler_that_cancels_the_callers_token(streamguard_gateway: Serve) -> None:
+    """The same with a token of the caller's."""
+    gateway = streamguard_gateway("stall")
+    token = CancelToken()
+    with handler_during_the_stall(gateway, token.cancel), pytest.raises(StreamCancelledError):
+        guarded_stream("GET", gateway.url, cancel=token).read()
+    gateway.wait_left()
+
+
+def test_a_handler_that_closes_the_stream_it_interrupts(streamguard_gateway: Serve) -> None:
+    """A close from a handler ends the loop quietly."""
+    gateway = streamguard_gateway("chat hello\nstall")
+    stream = guarded_stream("GET", gateway.url)
+    with handler_during_the_stall(gateway, stream.close):
+        assert [chunk.text for chunk in stream] == ["hello"]
+    assert stream.report.outcome == "closed"
+    gateway.wait_left()
+
+
+def test_a_handler_that_does_nothing_ends_no_wait(streamguard_gateway: Serve) -> None:
+    """A signal that means nothing to the stream neither shortens nor ends its limit."""
+    gateway = streamguard_gateway("chat a\nwait 0.3\nchat b\nfinish\ndone", "stall")
+    stream = guarded_stream("GET", gateway.url, idle=5)
+    heard: list[int] = []
+    before = signal.signal(signal.SIGUSR1, lambda *_: heard.append(1))
+    main = threading.main_thread().ident
+    assert main is not None
+    timers = [threading.Timer(0.05 * n, signal.pthread_kill, (main, signal.SIGUSR1)) for n in range(1, 6)]
+    try:
+        assert next(stream).text == "a"
+        for timer in timers:
+            timer.start()
+        assert stream.read() == "ab"
+    finally:
+        for timer in timers:
+            timer.join()
+        signal.signal(signal.SIGUSR1, before)
+    assert heard
+
+
+class Node:
+    def __init__(self) -> None:
+        self.me = self
+
+
+def test_a_finalizer_that_cancels_a_stream_in_its_own_thread(streamguard_gateway: Serve) -> None:
+    """A collection in the middle of the consumer's loop may cancel the stream: it says so at the next next()."""
+    gateway = streamguard_gateway("loop forever\ntick\nwait 0.001\nendloop")
+    stream = guarded_stream("GET", gateway.url)
+    assert next(stream).text == "1 "
+    weakref.finalize(Node(), stream.cancel, "collected")
+    with pytest.raises(StreamCancelledError) as caught:  # noqa: PT012 - the collection is what raises
+        for _ in stream:
+            gc.collect()
+    assert caught.value.reason == "collected"
+    gateway.wait_left()
+
+
+def test_ctrl_c_at_a_terminal(streamguard_gateway: Serve) -> None:
+    """SIGINT in a blocked next() is a KeyboardInterrupt in under a second; the server sees the close, all is quiet."""
+    gateway = streamguard_gateway("chat hello\nstall")
+    code = """
+        import signal
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # it is ignored in what a shell runs in the background
+        try:
+            for chunk in guarded_stream("GET", sys.argv[1], idle=60):
+                print(chunk.text, flush=True)
+        except KeyboardInterrupt:
+            print("interrupted", flush=True)
+        """
+    with started(code, gateway.url) as script:
+        gateway.wait_step("stall", timeout=20)
+        assert script.stdout is not None
+        assert script.stdout.readline() == "hello\n"
+        CancelToken().wait(0.1)
+        sent = monotonic()
+        script.send_signal(signal.SIGINT)
+        assert gateway.wait_left().at - sent < 1.0
+        assert finish(script) == "interrupted\n"

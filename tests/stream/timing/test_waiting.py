@@ -1,0 +1,96 @@
+"""A wait that ended late: the reader gets one more moment, and only one."""
+
+import os
+import queue
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from streamguard import Timeouts
+from streamguard._core.cancel import CancelToken
+from streamguard._stream.timing.clocks import Alarm, Phase, StreamClocks
+from streamguard._stream.timing.waiting import Waiting
+from streamguard.testing import Gateway
+
+ROOT = Path(__file__).parent.parent.parent.parent
+
+LIMIT = 0.05
+
+
+class Starved:
+    """A pump whose consumer oversleeps its first wait; then something comes whenever it is waited for."""
+
+    def __init__(self, *coming: object) -> None:
+        self.waits: list[float] = []
+        self._coming = list(coming)
+
+    def get(self, seconds: float | None) -> object:
+        if not seconds:
+            raise queue.Empty
+        self.waits.append(seconds)
+        if len(self.waits) == 1:
+            time.sleep(seconds + 0.2)
+            raise queue.Empty
+        if not self._coming:
+            raise queue.Empty
+        return self._coming.pop(0)
+
+
+def starved(*coming: object) -> Waiting:
+    """Return a stream's waiting in phase idle, whose process stands still once."""
+    clocks = StreamClocks(Timeouts(idle=LIMIT))
+    waiting = Waiting(clocks, CancelToken())
+    waiting.pump = Starved(*coming)  # type: ignore[assignment]
+    clocks.enter(Phase.IDLE, 0.0, LIMIT)
+    return waiting
+
+
+def received(waiting: Waiting, calls: int) -> list[Any]:
+    return [waiting.receive() for _ in range(calls)]
+
+
+def test_what_the_starved_reader_brings_is_taken() -> None:
+    """Behind a wait that ended late the item that comes within a moment counts as in time."""
+    assert "chunk" in received(starved("chunk"), 2)
+
+
+def test_comments_after_a_late_wake_up_do_not_hold_off_the_limit() -> None:
+    """One moment, not one for each comment: a server that sends nothing else would be waited for without end."""
+    assert Alarm.LIMIT in received(starved(*["comment"] * 50), 4)
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGSTOP"), reason="nothing can be stopped here")
+@pytest.mark.parametrize("options", ["", ", counts=has_content"], ids=["comments", "chunks that do not count"])
+def test_a_stopped_process_still_sees_the_silence(streamguard_gateway: Callable[..., Gateway], options: str) -> None:
+    """A process that stood still over its limit times out once it goes on, though heartbeats keep coming."""
+    beat = "comment ping" if not options else 'event {"choices": [{"delta": {}}]}'
+    gateway = streamguard_gateway(f"chat hello\nloop forever\nwait 0.02\n{beat}\nendloop")
+    code = f"""
+import sys
+from streamguard import *
+try:
+    for chunk in guarded_stream("GET", sys.argv[1], idle=1.0{options}):
+        print("chunk", flush=True)
+except StreamInactivityTimeoutError as error:
+    print(error.phase, flush=True)
+"""
+    command = [sys.executable, "-c", code, gateway.url]
+    with subprocess.Popen(
+        command, env={**os.environ, "PYTHONPATH": str(ROOT)}, stdout=subprocess.PIPE, text=True
+    ) as client:
+        assert client.stdout is not None
+        assert client.stdout.readline() == "chunk\n"
+        client.send_signal(signal.SIGSTOP)
+        time.sleep(1.5)
+        client.send_signal(signal.SIGCONT)
+        try:
+            output, _ = client.communicate(timeout=10)
+        finally:
+            client.kill()
+    assert output.splitlines()[-1] == "idle"
