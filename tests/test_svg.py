@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamguard import Chain, StepContext, StreamguardError, before_first_chunk, guarded_stream
+from streamguard._svg import Lane, Span, draw
 from streamguard.dispatch import DispatchOutcome, ExecutionStatus, ResponseStatus, TurnOutcome, TurnStatus
 from streamguard.testing import Gateway
-from streamguard.timeline import Lane, Span, draw
 
 Serve = Callable[..., Gateway]
 EVIL = "<script>alert('x')</script>\"&"

@@ -4,13 +4,12 @@ import dataclasses
 import datetime
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
-from typing import TYPE_CHECKING, Any, Final, TypeVar, overload
+from typing import Any, Final, TypeVar, overload
 
+from .._svg import Lane, Span, card, draw, format_seconds
 from ..errors import StepFailedError
+from .step_key import StepKey
 from .step_status import RunStatus, StepStatus
-
-if TYPE_CHECKING:
-    from .step import Step
 
 __all__ = ["ChainResult", "Messages", "StepReport", "message_of"]
 
@@ -97,10 +96,10 @@ class ChainResult:
     """What the steps returned, and the fallbacks: only of steps that have a value."""
 
     @overload
-    def __getitem__(self, step: "Step[T]") -> T: ...
+    def __getitem__(self, step: StepKey[T]) -> T: ...
     @overload
     def __getitem__(self, step: str) -> Any: ...
-    def __getitem__(self, step: "Step[Any] | str") -> Any:
+    def __getitem__(self, step: StepKey[Any] | str) -> Any:
         """Return the value of *step*. Raises StepFailedError if it has none, KeyError if there is no such step."""
         name = step if isinstance(step, str) else step.name
         report = self.steps[name]
@@ -115,9 +114,10 @@ class ChainResult:
         return f"<ChainResult {self.name!r} {self.id}: {self.status}>"
 
     def _repr_html_(self) -> str:
-        from ..timeline import chain_html  # where it is drawn, and nowhere else
-
-        return chain_html(self)
+        lanes = [Lane(step.name, _span(step)) for step in self.steps.values()]
+        rows = [(step.name, _words(step)) for step in self.steps.values()]
+        title = f"run {self.name} {self.id}"
+        return card(title, self.status, None, [*rows, ("elapsed", format_seconds(self.elapsed))], draw(lanes, self.elapsed))
 
     def __str__(self) -> str:
         title = f"run {self.name} {self.id}: {self.status} after {self.elapsed:.3f} s"
@@ -193,7 +193,18 @@ def _default_message(result: ChainResult) -> str:
 
 
 def _row(report: StepReport) -> str:
-    seconds = "-" if report.duration is None else f"{report.duration:.3f} s"
     why = f" ({report.reason})" if report.reason else ""
     notes = [f"fallback {report.fallback}"] * (report.fallback is not None) + ["overran"] * report.overran
-    return f"{report.name:<20} {report.status + why:<36} {seconds:>9}  {', '.join(notes)}".rstrip()
+    return f"{report.name:<20} {report.status + why:<36} {format_seconds(report.duration):>9}  {', '.join(notes)}".rstrip()
+
+
+def _span(step: StepReport) -> tuple[Span, ...]:
+    if step.started_after is None or step.duration is None:
+        return ()
+    return (Span(step.started_after, step.started_after + step.duration, step.status),)
+
+
+def _words(step: StepReport) -> str:
+    why = f" ({step.reason})" if step.reason else ""
+    stand_in = f", fallback {step.fallback}" if step.fallback else ""
+    return f"{step.status}{why}{stand_in}, {format_seconds(step.duration)}"

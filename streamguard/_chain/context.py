@@ -4,7 +4,7 @@ import functools
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any, TypeVar, overload
+from typing import Any, TypeVar, overload
 
 import requests
 
@@ -13,9 +13,7 @@ from .._core.deadline import Deadline
 from .._stream import GuardedStream
 from ..errors import UsageError
 from ..session import Session
-
-if TYPE_CHECKING:
-    from .step import Step
+from .step_key import StepKey
 
 __all__ = ["Results", "SessionSource", "StepContext"]
 
@@ -57,10 +55,10 @@ class Results(Mapping[str, Any]):
         self._values = dict(values)
 
     @overload
-    def __getitem__(self, step: "Step[T]") -> T: ...
+    def __getitem__(self, step: StepKey[T]) -> T: ...
     @overload
     def __getitem__(self, step: str) -> Any: ...
-    def __getitem__(self, step: "Step[Any] | str") -> Any:
+    def __getitem__(self, step: StepKey[Any] | str) -> Any:
         name = step if isinstance(step, str) else step.name
         if name not in self._values:
             raise UsageError(f"a step sees the values of the steps it needs: declare needs=({name!r},)")

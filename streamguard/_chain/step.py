@@ -13,6 +13,7 @@ from ..errors import UsageError
 from .chain_report import StepReport
 from .context import StepContext
 from .failure_reasons import Handles
+from .step_key import StepKey
 
 __all__ = ["Seconds", "Settled", "Step", "StepOptions", "make_step", "not_negative"]
 
@@ -50,10 +51,9 @@ class StepOptions(TypedDict, total=False):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Step(Generic[T]):
+class Step(StepKey[T]):
     """A declared step. Call it with a context to call the plain function: `profile(ctx)`."""
 
-    name: str
     fn: Callable[[StepContext], T] = field(repr=False)
     limit: float | None = None
     fallback: Any = field(default=NOT_GIVEN, repr=False)

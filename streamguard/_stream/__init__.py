@@ -1,9 +1,9 @@
 """guarded_stream: the stream watchdog."""
 
+from .._reports import StreamReport
 from .guard import guard
 from .guarded import GuardedStream, guarded_stream
 from .heartbeat import HEARTBEAT, Heartbeat
-from .recorder import StreamReport
 from .upstream.retry import before_first_chunk
 
 __all__ = ["HEARTBEAT", "GuardedStream", "Heartbeat", "StreamReport", "before_first_chunk", "guard", "guarded_stream"]

@@ -17,6 +17,7 @@ from .._core.cancel import CancelToken, current_token
 from .._core.forks import forks
 from .._core.limits import NOT_GIVEN, Limit, NotGiven, Timeouts, seconds_of
 from .._core.pump import Feed, forget_frames
+from .._reports import StreamReport
 from .._sse import AnthropicChunk, Assembler, Chunk, Message, ResponseChunk
 from ..errors import StreamguardError, UsageError
 from ..telemetry.events import Upstream
@@ -24,7 +25,7 @@ from .heartbeat import HEARTBEAT
 from .interfaces import CLOSED, Over, Settings, Source
 from .loop import StreamLoop
 from .ownership import Ownership
-from .recorder import Recorder, StreamReport
+from .recorder import Recorder
 from .stream_notifier import Teller
 from .upstream.attempt import read_attempt
 from .upstream.decode import BytesDecoder, assembler_of, decoder_of

@@ -21,11 +21,12 @@ from .._core.deadline import Deadline, current_deadline, deadline
 from .._core.forks import forks
 from .._core.pump import End, Pump
 from .._http import not_event_stream, request_id
+from .._reports import Outcome
 from ..errors import StreamguardError, UsageError
 from .failures import Failures
 from .heartbeat import HEARTBEAT, Heartbeat
 from .interfaces import CLOSED, Over, Settings, Source
-from .recorder import Outcome, Recorder
+from .recorder import Recorder
 from .stream_notifier import Teller
 from .timing.clocks import Alarm, Phase, StreamClocks
 from .timing.waiting import Waiting

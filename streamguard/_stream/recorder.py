@@ -1,116 +1,18 @@
-"""What happened to a stream: the report that users read, and the recorder that fills it in."""
+"""Collect the numbers of a stream as it runs, and decide its one outcome."""
 
 import datetime
 import uuid
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
 from .._core.clock import monotonic
+from .._reports import Outcome, StreamReport
 from .timing.clocks import Phase
 from .timing.gaps import GapCounts
-from .timing.trace import Trace, TraceRecorder
-
-__all__ = ["Outcome", "Recorder", "StreamReport"]
-
-Outcome = Literal["running", "completed", "incomplete", "timeout", "cancelled", "closed", "error"]
+from .timing.trace import TraceRecorder
 
 Summary = tuple[str | None, dict[str, Any] | None]
 """Finish reason and usage, as the stream has told them so far."""
-
-_FINISH_REASONS = frozenset(
-    {
-        *("stop", "length", "tool_calls", "function_call", "content_filter", "error"),
-        *("end_turn", "max_tokens", "stop_sequence", "tool_use", "pause_turn", "refusal", "eos", "eos_token", "safety"),
-        *("model_context_window_exceeded", "completed", "incomplete", "max_output_tokens"),
-    }
-)
-"""The finish reasons in use: any other word may be any text of the server's."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StreamReport:
-    """How a stream went. Frozen once the stream has ended; before that, a snapshot with outcome `"running"`.
-
-    Durations are seconds on the monotonic clock; `started_at` is a label of the wall clock. What never happened is None.
-    """
-
-    outcome: Outcome
-    """completed, incomplete (accepted by `strict=False`), timeout, cancelled, closed (left early), error."""
-    phase: str
-    """Where it stands or stopped: new, connect, response, first, idle, dead, retry, done."""
-    attempts: int
-    """Attempts started."""
-    chunks: int
-    """Chunks handed over."""
-    bytes: int
-    """Bytes of body received in all attempts, after decompression."""
-    comments: int
-    """SSE comments (heartbeats) received in all attempts."""
-    time_to_headers: float | None
-    """From the start of the call to the headers of the last attempt."""
-    time_to_first_byte: float | None
-    """From the start of the call to the first byte of body."""
-    time_to_first_chunk: float | None
-    """From the start of the call to the arrival of the first chunk that counts."""
-    max_gap: float | None
-    """The longest time between the arrivals of two chunks that count."""
-    lifetime: float
-    """From the start of the call to its end (or to now)."""
-    finish_reason: str | None
-    usage: dict[str, Any] | None
-    """The server's token counts; None if it sent none. Never a guess."""
-    abandoned_threads: int
-    """Reader threads that could not be woken, and were left behind."""
-    error_type: str | None
-    """Class name of what was raised."""
-    id: str
-    """streamguard's own id of the call."""
-    request_id: str | None
-    """The upstream's id of the (last) request."""
-    name: str | None
-    """The caller's name for the stream."""
-    host: str
-    started_at: datetime.datetime
-    status_code: int | None = None
-    max_byte_gap: float | None = None
-    """The longest time without a byte of body, heartbeats included, from the headers on: what `dead` limits."""
-    trace: Trace = field(default=Trace(), repr=False)
-    """When phases began and chunks came: what a notebook draws."""
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the report as plain data, without the trace."""
-        # Not `asdict`: its deep copies import, which an object that is finalized at the interpreter's exit cannot.
-        values = {name: getattr(self, name) for name in self.__slots__ if name != "trace"}
-        return {**values, "started_at": self.started_at.isoformat()}
-
-    def to_log(self) -> dict[str, Any]:
-        """Return what a log line may hold: no host, no text of the server's (`_OTHER` for an unknown finish reason)."""
-        told = {key: value for key, value in self.to_dict().items() if key not in ("host", "usage", "request_id")}
-        known = self.finish_reason is None or self.finish_reason in _FINISH_REASONS
-        return told if known else {**told, "finish_reason": "_OTHER"}
-
-    def _repr_html_(self) -> str:
-        from ..timeline import stream_html  # where it is drawn, and nowhere else
-
-        return stream_html(self)
-
-    def __str__(self) -> str:
-        title = f"stream {self.name or self.id}{f' from {self.host}' if self.host else ''}: {self.outcome}"
-        if self.error_type:
-            title += f" ({self.error_type})"
-        rows = [
-            ("phase", self.phase),
-            ("attempts", str(self.attempts)),
-            ("chunks", f"{self.chunks} ({self.bytes} bytes, {self.comments} comments)"),
-            ("headers after", _seconds(self.time_to_headers)),
-            ("first chunk after", _seconds(self.time_to_first_chunk)),
-            ("longest gap", _seconds(self.max_gap)),
-            ("lifetime", _seconds(self.lifetime)),
-            ("finish reason", self.finish_reason or "-"),
-            ("abandoned threads", str(self.abandoned_threads)),
-        ]
-        return "\n".join([title, *(f"  {label:<18} {value}" for label, value in rows)])
 
 
 class Recorder:
@@ -237,7 +139,3 @@ class Recorder:
 
     def _after(self, at: float | None) -> float | None:
         return None if at is None or self.started is None else at - self.started
-
-
-def _seconds(value: float | None) -> str:
-    return "-" if value is None else f"{value:.3f} s"

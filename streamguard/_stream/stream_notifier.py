@@ -2,6 +2,7 @@
 
 from contextlib import AbstractContextManager
 
+from .._reports import StreamReport
 from ..errors import TransportTimeoutError
 from ..telemetry.events import (
     AttemptFinished,
@@ -13,7 +14,7 @@ from ..telemetry.events import (
     Upstream,
 )
 from ..telemetry.hooks import defer, emit, scope
-from .recorder import Recorder, StreamReport
+from .recorder import Recorder
 from .timing.clocks import Phase
 
 __all__ = ["Teller"]

@@ -3,7 +3,7 @@
 import html
 from collections.abc import Iterator, Sequence
 
-from ..timeline import Lane, Span, draw
+from .._svg import Lane, Span, draw
 from .entries import JournalEntry
 from .entry_text import headline, story
 from .journal_advice import LimitAdvice, Sureness

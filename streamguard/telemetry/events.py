@@ -9,10 +9,9 @@ kind, error type) may be a label. Times are seconds.
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
-if TYPE_CHECKING:
-    from .._stream.recorder import StreamReport
+from .._reports import StreamReport
 
 __all__ = [
     "GAP_BOUNDS",
@@ -125,7 +124,7 @@ class StreamFinished:
     *Limits*: the report holds the server's own `request_id` and `usage`; `to_log()` is what a log may hold of it.
     """
 
-    report: "StreamReport"
+    report: StreamReport
     operation: str | None
     upstream: Upstream
     gaps: Gaps

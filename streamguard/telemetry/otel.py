@@ -5,12 +5,13 @@ metrics and spans are left to the instrumentation of requests or urllib3, whose 
 """
 
 from contextlib import AbstractContextManager, nullcontext
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from opentelemetry import metrics, trace
 from opentelemetry.context import Context
 from opentelemetry.trace import Span, SpanKind, StatusCode
 
+from .._reports import StreamReport
 from .events import (
     GAP_BOUNDS,
     AttemptStarted,
@@ -29,9 +30,6 @@ from .events import (
     Upstream,
 )
 from .providers import provider_of
-
-if TYPE_CHECKING:
-    from .._stream.recorder import StreamReport
 
 __all__ = ["OpenTelemetryHook"]
 
@@ -219,14 +217,14 @@ def _step_key(event: StepStarted | StepRetry | StepFallback | StepFinished) -> s
     return f"{event.id} {event.step}"
 
 
-def _error_type(report: "StreamReport") -> str | None:
+def _error_type(report: StreamReport) -> str | None:
     """Return `error.type`: None for an end that is no failure, though the caller may have chosen it (`closed`)."""
     if report.outcome == "timeout":
         return "timeout"
     return (report.error_type or _OTHER) if report.outcome in ("error", "cancelled") else None
 
 
-def _of_report(report: "StreamReport", operation: str | None) -> Attributes:
+def _of_report(report: StreamReport, operation: str | None) -> Attributes:
     told: Attributes = {
         "streamguard.outcome": report.outcome,
         "streamguard.phase": report.phase,

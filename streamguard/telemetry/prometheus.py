@@ -1,9 +1,8 @@
 """The Prometheus adapter: what happens, counted. Needs `pip install 'streamguard[prometheus]'`."""
 
-from typing import TYPE_CHECKING
-
 from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge, Histogram
 
+from .._reports import StreamReport
 from .events import (
     GAP_BOUNDS,
     ConcurrencyChanged,
@@ -19,9 +18,6 @@ from .events import (
     ThreadAbandoned,
     TurnFinished,
 )
-
-if TYPE_CHECKING:
-    from .._stream.recorder import StreamReport
 
 __all__ = ["PrometheusHook"]
 
@@ -88,7 +84,7 @@ class PrometheusHook:
             case _:
                 self._chain(event)
 
-    def _stream(self, report: "StreamReport") -> None:
+    def _stream(self, report: StreamReport) -> None:
         self._streams.labels(report.outcome).observe(report.lifetime)
         _observe(self._first_chunks, report.time_to_first_chunk)
         _observe(self._max_gaps, report.max_gap)

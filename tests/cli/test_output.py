@@ -8,7 +8,8 @@ import pytest
 import sseclient
 
 from streamguard import Chunk, Timeouts
-from streamguard._stream.recorder import Recorder, StreamReport
+from streamguard._reports import StreamReport
+from streamguard._stream.recorder import Recorder
 from streamguard.cli.output import Output, printable, reader_has_left
 from streamguard.cli.tail.status_line import StatusLine, status_text
 

@@ -1,36 +1,12 @@
 """When a stream's phases began and its chunks came, in bounded memory however long it runs. Pure: times are arguments."""
 
 import heapq
-from dataclasses import dataclass
 
-__all__ = ["PhaseMark", "Trace", "TraceRecorder"]
+from ..._reports import PhaseMark, Trace
 
 _ARRIVALS = 512
 _GAPS = 8
 _MARKS = 128
-
-
-@dataclass(frozen=True, slots=True)
-class PhaseMark:
-    """A phase began."""
-
-    at: float
-    """Seconds after the start of the call."""
-    phase: str
-    attempt: int
-    """The attempt that it belongs to, from 1."""
-
-
-@dataclass(frozen=True, slots=True)
-class Trace:
-    """The course of a stream, to be drawn. Times are seconds after the start of the call."""
-
-    phases: tuple[PhaseMark, ...] = ()
-    """In order: the first 128."""
-    arrivals: tuple[float, ...] = ()
-    """When chunks that count arrived, one for each block read: all up to 512, beyond that an even selection of them."""
-    gaps: tuple[tuple[float, float], ...] = ()
-    """The longest gaps between such arrivals, at most 8, in order: when each began, and its seconds."""
 
 
 class TraceRecorder:

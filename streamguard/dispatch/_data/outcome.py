@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from ..._svg import Lane, Span, card, draw, format_seconds
 from .status import ExecutionStatus, ResponseStatus, TurnStatus
 
 __all__ = ["DispatchOutcome", "TurnOutcome"]
@@ -86,10 +87,22 @@ class DispatchOutcome:
         return self.status is ExecutionStatus.SUCCEEDED
 
     def _repr_html_(self) -> str:
-        from ...timeline import dispatch_html  # where it is drawn, and nowhere else
-
-        return dispatch_html(self)
+        rows = [(turn.member, f"{turn.status}, {format_seconds(turn.duration)}") for turn in self.turns]
+        title = f"dispatch {self.execution_id}"
+        return card(title, str(self.status), self.reason, rows, draw(_lanes(self), self.duration))
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain data, for JSON."""
         return {**asdict(self), "turns": [turn.to_dict() for turn in self.turns]}
+
+
+def _lanes(outcome: DispatchOutcome) -> list[Lane]:
+    """Return one lane for each turn.
+
+    *Limits*: a turn records its duration, not its start: parallel turns are drawn from the left, serial ones end to end.
+    """
+    lanes, began = [], 0.0
+    for turn in outcome.turns:
+        lanes.append(Lane(turn.member, (Span(began, began + turn.duration, str(turn.status)),)))
+        began += turn.duration if outcome.mode == "serial" else 0.0
+    return lanes

@@ -1,0 +1,13 @@
+"""The part of a step that results are looked up by."""
+
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class StepKey(Generic[T]):
+    """The name of a step, with the type of its value: `result[step]` returns a `T`."""
+
+    name: str
