@@ -346,7 +346,7 @@ def test_a_forked_child_starts_workers_of_its_own() -> None:
         """
         import warnings
         warnings.filterwarnings("ignore", "This process .* is multi-threaded", DeprecationWarning)
-        from streamguard.core.bounded import run_until
+        from streamguard._core.bounded import run_until
         def call():
             return run_until(os.getpid, None, None, expired=TimeoutError, reuse=True)
         assert call() == os.getpid()
@@ -369,8 +369,8 @@ def test_a_stuck_call_does_not_hold_up_the_exit(reuse: bool) -> None:
     begun = monotonic()
     output = run_script(
         f"""
-        from streamguard.core.bounded import run_until
-        from streamguard.core.deadline import Deadline
+        from streamguard._core.bounded import run_until
+        from streamguard._core.deadline import Deadline
         stuck = lambda: time.sleep(60)
         try:
             run_until(stuck, Deadline.after(0.1), None, expired=lambda overran: Exception(overran), reuse={reuse})

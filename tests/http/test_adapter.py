@@ -434,8 +434,8 @@ GEVENT = """
 import gevent.monkey
 gevent.monkey.patch_all()
 import socket, threading, time, requests
-from streamguard.core.cancel import CancelToken
-from streamguard.http import Adapter, SocketGuard, current_guard, read_blocks
+from streamguard._core.cancel import CancelToken
+from streamguard._http import Adapter, SocketGuard, current_guard, read_blocks
 
 listener = socket.create_server(("127.0.0.1", 0))
 left = threading.Event()

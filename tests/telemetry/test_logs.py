@@ -171,7 +171,7 @@ def test_every_line_is_written_in_one_place() -> None:
     """So that each has its kind, and none can raise."""
     package = Path(streamguard.__file__).parent
     loggers = [path.name for path in package.rglob("*.py") if "getLogger(" in path.read_text()]
-    assert sorted(loggers) == ["events.py", "logs.py"]
+    assert sorted(loggers) == ["event_parser.py", "logs.py"]
 
 
 def test_what_sseclient_logs_stays_out_of_it(caplog: pytest.LogCaptureFixture) -> None:

@@ -141,8 +141,8 @@ def test_of_many_threads_one_moves_it(records_url: str | None, open_store: Store
 
 WRITER = """
 import sys
-from streamguard.dispatch.records import RecordStore
-from streamguard.dispatch.rows import TurnRecord
+from streamguard.dispatch._records.records import RecordStore
+from streamguard.dispatch._data.rows import TurnRecord
 store = RecordStore(sys.argv[1], timeout=20)
 for number in range(12):
     store.begin_turn(TurnRecord(id=f"{sys.argv[2]}-{number}", execution_id="e", conversation="c", member="a"))
