@@ -5,14 +5,11 @@ only the type's name. Times are seconds.
 """
 
 import datetime
-from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from ..telemetry.events import GAP_BOUNDS
-from .entry_text import story
-
-__all__ = ["JournalEntry", "Kind", "Moment", "entry_of", "is_failure", "plain"]
+from .._svg import format_seconds
 
 Kind = Literal["stream", "run", "turn", "gap"]
 """`gap` stands in a database for entries that could not be written."""
@@ -23,19 +20,6 @@ _FAILED = {
     "turn": frozenset({"failed", "interrupted"}),
     "gap": frozenset({"lost"}),
 }
-
-_NEEDED = {
-    "stream": (
-        *("chunks", "bytes", "comments", "status_code", "abandoned_threads"),
-        *("time_to_headers", "time_to_first_chunk", "max_gap"),
-    ),
-    "run": (),
-    "turn": (),
-    "gap": ("entries",),
-}
-"""What every entry of a kind has among its numbers."""
-_OTHERS = ("max_byte_gap", "silence", "deadline")
-_MEASURES = frozenset({"at", "attempt", "seconds", "limit"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,7 +79,7 @@ class JournalEntry:
         return is_failure(self.kind, self.outcome)
 
     def __str__(self) -> str:
-        return story(self)
+        return "\n".join((headline(self), f"  {_ending(self)}", *_way(self), *_numbers(self)))
 
 
 def is_failure(kind: Kind, outcome: str) -> bool:
@@ -103,47 +87,76 @@ def is_failure(kind: Kind, outcome: str) -> bool:
     return outcome in _FAILED[kind]
 
 
-def plain(entry: JournalEntry) -> dict[str, Any]:
-    """Return *entry* as data for JSON; of moments only what is known."""
-    values = {each.name: getattr(entry, each.name) for each in fields(entry)}
-    moments = [{key: value for key, value in _values(moment) if value is not None} for moment in entry.moments]
-    return {**values, "started_at": entry.started_at.timestamp(), "moments": moments, "numbers": dict(entry.numbers)}
+def headline(entry: JournalEntry) -> str:
+    """Return what was asked, and when."""
+    name = one_line(entry.name) if entry.name else "(no name)"
+    asked = ", a call of a model" if entry.numbers.get("operation") == "chat" else ""
+    belongs = f" of execution {one_line(entry.parent)}" if entry.parent else ""
+    return f"{entry.kind} {name}, id {one_line(entry.id)}{belongs}{asked}, started {entry.started_at:%Y-%m-%d %H:%M:%S} UTC"
 
 
-def entry_of(values: Mapping[str, Any]) -> JournalEntry:
-    """Return the entry that `plain()` made *values* of; what a newer version knows beside is left out.
-
-    Raises ValueError if it is none of ours, or damaged.
-    """
-    try:
-        started_at = datetime.datetime.fromtimestamp(values["started_at"], datetime.UTC)
-        moments = tuple(map(_moment_of, values["moments"]))
-        _check(values["kind"], values["numbers"], values["seconds"])
-        return JournalEntry(**{**values, "started_at": started_at, "moments": moments})
-    except (LookupError, TypeError, ValueError, OverflowError, OSError) as exc:
-        raise ValueError(f"no entry of a journal: {type(exc).__name__}") from None
+def one_line(text: str) -> str:
+    """Return *text* in one line, without what could steer a terminal."""
+    return " ".join("".join(sign if sign.isprintable() else " " for sign in text).split())
 
 
-def _moment_of(values: Mapping[str, Any]) -> Moment:
-    known = {name: values[name] for name in Moment.__slots__ if name in values}
-    for name, value in known.items():
-        if not isinstance(value, int | float if name in _MEASURES else str):
-            raise TypeError(f"{name} of a moment")
-    return Moment(**known)
+def _ending(entry: JournalEntry) -> str:
+    stopped = entry.stopped_in if entry.stopped_in != "done" else None
+    where = {"stream": "in phase", "run": "at step", "turn": "for"}.get(entry.kind, "in")
+    raised = f": {entry.error_type}" if entry.error_type else ""
+    return f"{entry.outcome}{f' {where} {one_line(stopped)}' if stopped else ''} after {entry.seconds:.3f} s{raised}"
 
 
-def _check(kind: str, numbers: Mapping[str, Any], seconds: object) -> None:
-    """Raise what says that something is missing which every entry of that kind has, or is of another type."""
-    told = [*(numbers[name] for name in _NEEDED[kind]), *(numbers.get(name) for name in _OTHERS)]
-    measured = [seconds, *(value for value in told if value is not None)]
-    if kind == "stream":
-        counts = [count for count, _ in numbers["gaps"]]
-        if len(counts) != len(GAP_BOUNDS) + 1:
-            raise ValueError("other buckets")
-        measured += counts
-    if not all(isinstance(value, int | float) for value in measured):
-        raise TypeError("no number")
+def _way(entry: JournalEntry) -> Iterator[str]:
+    attempt: int | None = None
+    for moment in entry.moments:
+        if entry.kind == "stream" and moment.attempt != attempt:
+            attempt = moment.attempt
+            yield f"  attempt {attempt}"
+        yield f"  {'' if moment.at is None else f'{moment.at:.3f} s':>12}  {one_line(_words(moment))}"
 
 
-def _values(moment: Moment) -> list[tuple[str, Any]]:
-    return [(each.name, getattr(moment, each.name)) for each in fields(moment)]
+def _words(moment: Moment) -> str:
+    match moment.what:
+        case "silence":
+            return f"silent in phase {moment.name} for half of the limit, {format_seconds(moment.limit)}"
+        case "limit" if moment.name == "deadline":
+            return "the surrounding deadline() passed"
+        case "limit" if moment.name == "total":
+            return f"limit total={_bare(moment.limit)} fired"
+        case "limit":
+            return f"limit {moment.name}={_bare(moment.limit)} fired: silent for {format_seconds(moment.seconds)}"
+        case "retry":
+            return f"{moment.error_type} in phase {moment.name}; another attempt after {format_seconds(moment.seconds)}"
+        case "step":
+            return _step(moment)
+    return moment.name
+
+
+def _step(moment: Moment) -> str:
+    why = f" ({moment.reason})" if moment.reason else ""
+    took = f", took {moment.seconds:.3f} s" if moment.seconds is not None else ""
+    had = f" of {moment.limit:.3f} s" if took and moment.limit is not None else ""
+    again = f", {moment.attempt} attempts" if (moment.attempt or 0) > 1 else ""
+    stand_in = f", fallback {moment.fallback}" if moment.fallback else ""
+    raised = f", {moment.error_type}" if moment.error_type else ""
+    return f"{moment.name}: {moment.status}{why}{took}{had}{again}{stand_in}{raised}"
+
+
+def _numbers(entry: JournalEntry) -> Iterator[str]:
+    numbers = entry.numbers
+    if entry.kind == "stream":
+        yield f"  chunks {numbers['chunks']}, bytes {numbers['bytes']}, heartbeats {numbers['comments']}"
+        yield f"  status {numbers['status_code'] or '-'}, finish reason {numbers['finish_reason'] or '-'}"
+        first, longest = format_seconds(numbers["time_to_first_chunk"]), format_seconds(numbers["max_gap"])
+        yield f"  first chunk after {first}, longest gap {longest}"
+        if numbers["abandoned_threads"]:
+            yield f"  threads left behind: {numbers['abandoned_threads']}"
+    elif entry.kind == "run" and numbers.get("deadline") is not None:
+        yield f"  deadline {format_seconds(numbers['deadline'])}"
+    elif entry.kind == "turn":
+        yield f"  longest silence {format_seconds(numbers.get('silence'))}"
+
+
+def _bare(value: float | None) -> str:
+    return "?" if value is None else f"{value:g}"

@@ -4,8 +4,7 @@ import html
 from collections.abc import Iterator, Sequence
 
 from .._svg import Lane, Span, draw
-from .entries import JournalEntry
-from .entry_text import headline, story
+from .entries import JournalEntry, headline
 from .journal_advice import LimitAdvice, Sureness
 from .summary import Summary
 from .tables import Bars, Table, advice_table, explained, histograms, outcome_tables, title
@@ -40,7 +39,7 @@ def _story(entry: JournalEntry) -> Iterator[str]:
     lanes = _attempts(entry) if entry.kind == "stream" else _steps(entry)
     if lanes:
         yield draw(lanes, entry.seconds)
-    _, _, rest = story(entry).partition("\n")
+    _, _, rest = str(entry).partition("\n")
     yield f"<pre>{html.escape(rest)}</pre>"
 
 

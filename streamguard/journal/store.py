@@ -29,7 +29,8 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from .._store.engine import READING, create_all, make_engine
 from ..errors import UsageError
-from .entries import JournalEntry, entry_of, plain
+from .entries import JournalEntry
+from .entry_json import entry_of, plain
 
 __all__ = ["KEPT", "JournalStore"]
 

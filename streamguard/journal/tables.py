@@ -3,8 +3,9 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from .._svg import format_seconds
 from ..telemetry.events import GAP_BOUNDS
-from .entry_text import one_line, seconds_of
+from .entries import one_line
 from .journal_advice import LimitAdvice, Sureness
 from .summary import Summary
 
@@ -98,8 +99,8 @@ def _advice_row(advice: LimitAdvice) -> tuple[str, ...]:
         str(advice.samples),
         str(advice.fired),
         "-" if advice.fired_at is None else f"{advice.fired_at:g} s",
-        seconds_of(advice.spares),
-        seconds_of(advice.suggested),
+        format_seconds(advice.spares),
+        format_seconds(advice.suggested),
     )
 
 

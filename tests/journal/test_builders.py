@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from streamguard.journal import JournalEntry, Moment
 from streamguard.journal.builders import entry_of_run
-from streamguard.journal.entries import entry_of, plain
+from streamguard.journal.entry_json import entry_of, plain
 from streamguard.telemetry import RunFinished, StepFinished, StepStarted
 
 from .causes import stream_entry
