@@ -13,7 +13,7 @@ import inspect
 import numbers
 from collections.abc import Callable
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 from urllib.parse import urlsplit
 
 import requests
@@ -28,9 +28,8 @@ from ._http import QUOTED_BYTES, Adapter, SocketGuard, attach_response, current_
 from ._stream import guarded_stream
 from .errors import DeadlineExceededError, InvalidJSONError, TotalTimeoutError, UsageError
 
-__all__ = ["Session"]
-
 T = TypeVar("T")
+S = TypeVar("S", bound="Session")
 
 Timeout = float | timedelta | tuple[float | None, float | None] | None
 
@@ -73,9 +72,12 @@ class Session(requests.Session):
 
     __attrs__ = [*requests.Session.__attrs__, "timeout", "deadline_header"]  # noqa: RUF012 - as requests has it
 
+    __slots__ = ("_observer",)  # not in `__dict__`, which an observed view shares with its session
+
     timeout: Timeout = None
     deadline_header: str | None = None
     _streams_by_default = False
+    _observer: Callable[[str], None] | None
 
     def __init__(self, timeout: Timeout = None, *, deadline_header: str | None = None) -> None:
         _total_of(timeout)
@@ -91,14 +93,12 @@ class Session(requests.Session):
         return {**dict(super().__getstate__()), "stream": bool(self.stream)}  # type: ignore[call-overload]
 
     @property  # type: ignore[override]
-    def stream(self) -> "_StreamCall":
-        """Call it as `guarded_stream()`, with this Session: `session.stream("POST", url, json=..., idle=30, total=300)`.
+    def stream(self) -> "_StreamMethod":
+        """Stream with this Session, as `guarded_stream()` does: `session.stream("POST", url, json=..., idle=30)`.
 
-        requests keeps a flag of the same name: this is that flag, too, 0 or 1, and can be set.
+        requests has a flag of this name. It can still be set, and its value is the truth value of this attribute.
         """
-        call = _StreamCall(self._streams_by_default)
-        call.session = self
-        return call
+        return _StreamMethod(self._observed(None), self._streams_by_default)
 
     @stream.setter
     def stream(self, by_default: object) -> None:
@@ -113,6 +113,7 @@ class Session(requests.Session):
 
         Raises UsageError for `stream=True` under a total or a surrounding deadline: nothing bounds a body read later.
         """
+        self._before_request(method)
         if not isinstance(timeout, NotGiven):
             options["timeout"] = timeout
         if args:
@@ -122,6 +123,7 @@ class Session(requests.Session):
 
     def send(self, request: requests.PreparedRequest, **options: Any) -> requests.Response:
         """Send a prepared request; bounded as `request()` is."""
+        self._before_request(request.method or "")
         if _sending.get() == _bounds(self, options.get("timeout", NOT_GIVEN)):
             return self._send(request, options)
         return self._make(_Call(request.method, request.url), functools.partial(self._send_as_own, request), options)
@@ -139,6 +141,30 @@ class Session(requests.Session):
             return response.json()
         except (ValueError, RecursionError) as exc:
             raise _invalid_json(response) from exc
+
+    def close(self) -> None:
+        """Close all connections. An observed view, which shares them with its session, closes nothing."""
+        if getattr(self, "_observer", None) is None:
+            super().close()
+
+    def _before_request(self, method: str) -> None:
+        """Report the method of a request that is about to be sent, in the caller's thread."""
+        observer = getattr(self, "_observer", None)
+        if observer is not None:
+            observer(method)
+
+    def _observed(self, observer: Callable[[str], None] | None) -> Self:
+        """Return a view of this session that calls *observer* with the method of each request it makes, except streams.
+
+        It is of the same class and has the same state: cookies, headers and what either of them sets later.
+        """
+        if getattr(self, "_observer", None) is observer:
+            return self
+        view = object.__new__(_without_finalizer(type(self)))
+        # Neither __init__(), which makes adapters, nor a copy of the state, nor the class's own __setattr__().
+        object.__setattr__(view, "__dict__", self.__dict__)
+        object.__setattr__(view, "_observer", observer)
+        return view
 
     def _make(self, call: "_Call", send: Callable[..., requests.Response], options: dict[str, Any]) -> requests.Response:
         """Run *send* with *options*: in a worker if anything bounds the call, else right here."""
@@ -176,17 +202,34 @@ class Session(requests.Session):
         return response
 
 
-class _StreamCall(int):
-    """requests' flag `stream` of a Session, and its method of that name."""
+class _StreamMethod:
+    """The method `stream` of a Session; as a truth value it is requests' flag of that name."""
 
-    session: requests.Session
+    __slots__ = ("_by_default", "_session")
+
+    def __init__(self, session: Session, by_default: bool) -> None:
+        self._session = session
+        self._by_default = by_default
+
+    def __bool__(self) -> bool:
+        return self._by_default
+
+    def __eq__(self, other: object) -> bool:
+        return self._by_default == other
+
+    __hash__ = None  # type: ignore[assignment]
 
     if TYPE_CHECKING:
         __call__ = staticmethod(guarded_stream)
     else:
 
         def __call__(self, method: str, url: str, **options: Any) -> Any:
-            return guarded_stream(method, url, session=self.session, **options)
+            return guarded_stream(method, url, session=self._session, **options)
+
+
+def _without_finalizer(kind: type[S]) -> type[S]:
+    """Return *kind*, or a subclass of it without its `__del__()`: the end of a view is not that of its session."""
+    return type(kind.__name__, (kind,), {"__slots__": (), "__del__": lambda _: None}) if hasattr(kind, "__del__") else kind
 
 
 class _Call:

@@ -20,11 +20,13 @@ from requests.auth import HTTPDigestAuth
 from streamguard import (
     Adapter,
     CancelToken,
+    Chain,
     Classification,
     DeadlineExceededError,
     HTTPStatusError,
     InvalidJSONError,
     Session,
+    StepContext,
     StreamCancelledError,
     TotalTimeoutError,
     UsageError,
@@ -722,6 +724,35 @@ def test_a_subclass_may_override_request(streamguard_gateway: Serve) -> None:
     with Based(timeout=LIMIT) as session:
         expiry(lambda: session.get("/a"))
     assert gateway.requests[0].target == "/a"
+
+
+class SelfClosing(Session):
+    """A session that closes itself when it is collected."""
+
+    closed = 0
+
+    def __del__(self) -> None:
+        type(self).closed += 1
+        self.close()
+
+
+def test_a_steps_session_shares_the_state_and_closes_nothing(streamguard_gateway: Serve) -> None:
+    """What a step sets holds for the session itself; closing or collecting the step's view closes no connection."""
+    gateway = streamguard_gateway("body hello")
+
+    def login(ctx: StepContext) -> None:
+        with ctx.session as view:
+            view.auth = ("user", "word")
+            view.get(gateway.url)
+
+    session = SelfClosing()
+    chain = Chain("c", session=session)
+    chain.step(login, name="login")
+    chain.run()
+    session.get(gateway.url)
+    assert (gateway.connections, SelfClosing.closed) == (1, 0)
+    assert [request.headers["authorization"] for request in gateway.requests] == ["Basic dXNlcjp3b3Jk"] * 2
+    del chain, session
 
 
 def test_a_session_in_a_thread_of_the_callers(streamguard_gateway: Serve) -> None:

@@ -1,12 +1,9 @@
 """What a step gets: its inputs, the values it needs, and calls that end with its budget."""
 
-import functools
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import ExitStack
 from typing import Any, TypeVar, overload
-
-import requests
 
 from .._core.cancel import CancelToken
 from .._core.deadline import Deadline
@@ -122,7 +119,7 @@ class StepContext:
     @property
     def session(self) -> Session:
         """A `streamguard.Session` whose calls end with the step's budget; one for all steps of the run."""
-        return _watched(self._source.get(), self._note_method)
+        return self._source.get()._observed(self._note_method)
 
     @property
     def wrote(self) -> bool:
@@ -147,54 +144,3 @@ class StepContext:
     def _note_method(self, method: str) -> None:
         if method.upper() not in _SAFE_METHODS:
             self._wrote = True
-
-
-class _Watched(Session):
-    """Another face of the run's session, which notes the methods that one step uses. It shares all of its state."""
-
-    __slots__ = ()
-
-    _note: Callable[[str], None]
-    _session: Session
-
-    def request(self, method: str, url: str | bytes, *args: Any, **kwargs: Any) -> requests.Response:  # type: ignore[override]
-        """Note the method, and make the request."""
-        self._note(method)
-        return super().request(method, url, *args, **kwargs)
-
-    def send(self, request: requests.PreparedRequest, **kwargs: Any) -> requests.Response:
-        """Note the method, and send the request."""
-        self._note(request.method or "")
-        return super().send(request, **kwargs)
-
-    @property
-    def stream(self) -> Any:
-        """The session's own: what a stream sends is not noted, for a chat is a POST, but changes nothing."""
-        return self._session.stream
-
-    @stream.setter
-    def stream(self, by_default: object) -> None:
-        self._session.stream = by_default
-
-    def __del__(self) -> None:
-        """Leave the session open, also if its class closes what is not used any more."""
-
-
-@functools.lru_cache(maxsize=64)
-def _watched_class(kind: type[Session]) -> type[_Watched]:
-    body = {"__slots__": ("_note", "_session"), "__module__": __name__}
-    try:
-        return type(f"Watched{kind.__name__}", (_Watched, kind), body)
-    except TypeError:  # a class that cannot be subclassed just so
-        return type("WatchedSession", (_Watched,), body)
-
-
-def _watched(session: Session, note: Callable[[str], None]) -> _Watched:
-    """Return a face of *session* with all that its class has."""
-    kind: Any = type(session)
-    face = object.__new__(_watched_class(kind))
-    # Neither __init__(), which would make adapters, nor a copy: cookies must be the session's own. And no __setattr__()
-    # of the class's.
-    for name, value in {"__dict__": session.__dict__, "_session": session, "_note": note}.items():
-        object.__setattr__(face, name, value)
-    return face
