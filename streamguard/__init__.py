@@ -1,4 +1,4 @@
-"""The stop that `requests` does not have: silence, deadlines and cancellation that really cut a blocked stream."""
+"""Timeouts that work on streaming HTTP, for synchronous Python."""
 
 from ._chain import (
     Advice,

@@ -1,8 +1,9 @@
 """The documents: every Python snippet runs, every link leads somewhere.
 
 The snippets of a page run in order, in one namespace, against a gateway on loopback that answers every request with the
-same short chat. They may use ``BASE`` (the gateway's URL), ``MODEL``, ``AUTH`` (headers) and ``messages``. A snippet
-whose first line is ``# not run: reason`` is only compiled.
+same short chat. Those of the manual may use ``BASE`` (the gateway's URL), ``MODEL``, ``AUTH`` (headers) and ``messages``;
+those of README have no such names. Clients of openai find the gateway in the environment. A snippet whose first line is
+``# not run: reason`` is only compiled.
 """
 
 import re
@@ -16,7 +17,8 @@ import pytest
 from streamguard.testing import Gateway
 
 ROOT = Path(__file__).parent.parent
-RUN_PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+README = ROOT / "README.md"
+RUN_PAGES = [README, *sorted((ROOT / "docs").rglob("*.md"))]
 LINKED_PAGES = [*RUN_PAGES, ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md"]
 
 CHAT = ["chat Hello", "chat , world", "finish", "usage 5 2", "done"]
@@ -65,11 +67,19 @@ def broken_links(page: Path) -> list[str]:
     return [link for link in inner if not leads_somewhere(page, link)]
 
 
+def masked(text: str) -> str:
+    """Replace what differs between two runs: ids, ports, times."""
+    return re.sub(r"\b[0-9a-f]{12}\b|\d+(\.\d+)?", "N", text)
+
+
 @pytest.fixture
-def names(streamguard_gateway: Callable[..., Gateway]) -> dict[str, Any]:
-    """What the snippets of every page may use without having made it."""
+def names(streamguard_gateway: Callable[..., Gateway], monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """What the snippets of the manual may use without having made it."""
+    url = streamguard_gateway(CHAT).url
+    monkeypatch.setenv("OPENAI_BASE_URL", f"{url}/v1")
+    monkeypatch.setenv("OPENAI_API_KEY", "a-key")
     return {
-        "BASE": streamguard_gateway(CHAT).url,
+        "BASE": url,
         "MODEL": "a-model",
         "AUTH": {"Authorization": "Bearer a-key"},
         "messages": [{"role": "user", "content": "Say hello."}],
@@ -85,7 +95,16 @@ def test_there_is_a_manual() -> None:
 def test_snippets_run(page: Path, names: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every Python snippet of the page runs, in the order of the page."""
     monkeypatch.chdir(tmp_path)
-    run_page(page, names)
+    run_page(page, {} if page == README else names)
+
+
+def test_readme_shows_what_its_first_snippet_prints(capsys: pytest.CaptureFixture[str]) -> None:
+    """The output below README's first snippet is what it prints, the error included."""
+    text = README.read_text(encoding="utf-8")
+    _, source = next(snippets(text))
+    exec(compile(source, README.name, "exec"), {"__name__": "__main__"})
+    shown = next(fence[3] for fence in FENCE.finditer(text) if fence[2] == "text")
+    assert masked(capsys.readouterr().out) == masked(shown)
 
 
 @pytest.mark.parametrize("page", LINKED_PAGES, ids=page_name)
@@ -117,7 +136,7 @@ def test_what_is_not_run_is_compiled(tmp_path: Path) -> None:
 
 
 def test_a_broken_link_is_found(tmp_path: Path) -> None:
-    """A link to a missing file or heading is found; a link inside a code block is none."""
+    """A link to a missing file or heading is found; a link inside a code block is ignored."""
     page = tmp_path / "page.md"
     page.write_text("# What it does: *x*\n[a](page.md#what-it-does-x) [b](#no) [c](no.md)\n```python\n# [d](e)\n```\n")
     assert broken_links(page) == ["#no", "no.md"]
