@@ -31,7 +31,7 @@ from .errors import DeadlineExceededError, InvalidJSONError, TotalTimeoutError, 
 T = TypeVar("T")
 S = TypeVar("S", bound="Session")
 
-Timeout = float | timedelta | tuple[float | None, float | None] | None
+Timeout = float | str | timedelta | tuple[float | None, float | None] | None
 
 _SIGNATURE = inspect.signature(requests.Session.request)
 _ERROR_BODY_BYTES = 65536
@@ -343,7 +343,7 @@ def _guard_of_call() -> SocketGuard | None:
 
 
 def _is_total(timeout: object) -> bool:
-    return isinstance(timeout, numbers.Real | timedelta)
+    return isinstance(timeout, numbers.Real | str | timedelta)
 
 
 def _is_timeout(timeout: object) -> bool:

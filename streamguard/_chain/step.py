@@ -20,7 +20,7 @@ __all__ = ["Seconds", "Settled", "Step", "StepOptions", "make_step", "not_negati
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 
-Seconds = float | timedelta
+Seconds = float | str | timedelta
 
 
 @dataclass(frozen=True, slots=True)

@@ -52,7 +52,7 @@ _left_behind: set[Callable[[], bool]] = set()
 def bounded_call(
     fn: Callable[..., T],
     *args: Any,
-    limit: float | timedelta | None = None,
+    limit: float | str | timedelta | None = None,
     cancel: CancelToken | None = None,
     grace: float = GRACE_SECONDS,
     name: str = "call",

@@ -24,7 +24,7 @@ class Deadline:
     """The instant, as `streamguard._core.clock.monotonic()` counts."""
 
     @classmethod
-    def after(cls, seconds: float | timedelta) -> "Deadline":
+    def after(cls, seconds: float | str | timedelta) -> "Deadline":
         """Return the instant *seconds* from now; 0 or less is an instant already gone."""
         value = seconds_of("seconds", seconds)
         if value is None:
@@ -118,7 +118,7 @@ class deadline(_Block):
 
     __slots__ = ("_seconds",)
 
-    def __init__(self, seconds: float | timedelta | Deadline | None) -> None:
+    def __init__(self, seconds: float | str | timedelta | Deadline | None) -> None:
         super().__init__()
         self._seconds = seconds if isinstance(seconds, Deadline) else seconds_of("deadline", seconds)
 

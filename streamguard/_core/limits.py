@@ -16,7 +16,8 @@ from ..errors import UsageError
 
 __all__ = ["NOT_GIVEN", "Limit", "NotGiven", "Timeouts", "configure", "parse_duration", "seconds_of"]
 
-Limit = float | timedelta | None
+Limit = float | str | timedelta | None
+"""A limit as callers give it: seconds, a duration as text (`"90s"`, `"1m30s"`, `"off"`), a `timedelta`, or None."""
 
 
 class NotGiven:
@@ -42,11 +43,16 @@ _DEFAULTS: Final[dict[str, float | None]] = {
 _UNITS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "": 1.0}
 _DURATION: Final = re.compile(r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)\s*(ms|s|m|h|)")
 
+_DAY: Final = 86_400.0
+
 _configured: dict[str, float | None] = {}
 
 
 class Timeouts:
-    """The six limits of a call, in seconds (float or `timedelta`). Immutable; all arguments are keyword-only.
+    """The six limits of a call. Immutable; all arguments are keyword-only.
+
+    A limit is a number of seconds, a `timedelta`, or a duration as text: `"90s"`, `"1m30s"`, `"250ms"`, `"off"`. A bare
+    number above a day is accepted with a UserWarning, because it often means milliseconds.
 
     connect:  call → connected: waiting for the pool, DNS, TCP, proxy, TLS. Default 10.
     response: connected → response headers complete. Starts anew when the body has been sent, and for each redirect. 120.
@@ -148,33 +154,57 @@ def parse_duration(text: str) -> float:
     """Return the seconds in *text*: `90`, `90s`, `1.5h`, `10m`, `250ms`, `1m30s`. Raises ValueError for anything else."""
     parts = _DURATION.findall(text.strip())
     if not parts or _DURATION.sub("", text.strip()).strip() or (len(parts) > 1 and any(not unit for _, unit in parts)):
-        raise ValueError(f"{text!r} is no duration: write seconds, or a number with ms, s, m or h, such as 90s or 1.5h")
+        raise ValueError(
+            f"invalid duration {text!r}: expected seconds, or a number with ms, s, m or h, such as 90s or 1.5h"
+        )
     seconds = sum(float(number) * _UNITS[unit] for number, unit in parts)
     if not math.isfinite(seconds):
-        raise ValueError(f"{text[:20]!r}… is more seconds than a number can hold")
+        raise ValueError(f"invalid duration {text[:20]!r}…: more seconds than a float can hold")
     return seconds
 
 
 def seconds_of(name: str, value: Limit, *, source: str = "argument") -> float | None:
-    """Return the limit *name* in seconds; None and infinity are off.
+    """Return the limit *name* in seconds; None, infinity and `"off"` are off.
 
-    Raises TypeError for what is no number (bool and str included) and UsageError for NaN and what no float can hold, naming
-    the limit and its source.
+    Raises TypeError for another type (bool included), UsageError for NaN, for a number too large for a float, and for text
+    that is not a duration; the message names the limit and its source. Warns about a bare number above a day.
     """
     if isinstance(value, timedelta):
         return value.total_seconds()
     if value is None:
         return None
+    if isinstance(value, str):
+        try:
+            return _seconds_of_text(name, value)
+        except ValueError as exc:
+            raise UsageError(f"{name}= must be a duration: {exc} ({source})") from None
     if isinstance(value, bool) or not isinstance(value, numbers.Real):
         kind = type(value).__name__
-        raise TypeError(f"{name}= takes seconds (a number or a timedelta) or None, not {kind}: {value!r} ({source})")
+        expected = "seconds (a number, a duration such as '90s', or a timedelta) or None"
+        raise TypeError(f"{name}= must be {expected}, got {kind}: {value!r} ({source})")
     try:
         seconds = float(value)
     except OverflowError:
         raise UsageError(f"{name}= is too large for a number of seconds; None is off ({source})") from None
     if math.isnan(seconds):
         raise UsageError(f"{name}= is not a number of seconds: nan ({source})")
+    _warn_above_a_day(name, seconds)
     return None if seconds == math.inf else seconds
+
+
+def _seconds_of_text(name: str, text: str) -> float | None:
+    if text.strip().lower() == "off":
+        return None
+    seconds = parse_duration(text)
+    if text.strip()[-1].isdigit():
+        _warn_above_a_day(name, seconds)
+    return seconds
+
+
+def _warn_above_a_day(name: str, seconds: float) -> None:
+    if _DAY < seconds < math.inf:
+        message = f"{name}={seconds:g} is {seconds / 3600:.0f} hours: limits are in seconds, not in milliseconds"
+        warnings.warn(message, UserWarning, stacklevel=4)
 
 
 def _refuse_conflicts(given: Mapping[str, float | None]) -> None:
@@ -216,10 +246,8 @@ def _look_up(
         return _configured[name], "configure()"
     variable = f"STREAMGUARD_{name.upper()}"
     if variable in environ:
-        if environ[variable].strip().lower() == "off":
-            return None, variable
         try:
-            return parse_duration(environ[variable]), variable
+            return _seconds_of_text(variable, environ[variable]), variable
         except ValueError as exc:
             warnings.warn(f"{variable} is ignored: {exc}", UserWarning, stacklevel=5)
     return default, "default"

@@ -41,7 +41,7 @@ def configure(**settings: Unpack[Settings]) -> None:
         raise TypeError(f"configure() knows no {min(unknown)}=; it takes {', '.join(Settings.__annotations__)}")
     count = _count(settings.pop("recent", None))
     choose = use(settings.pop("journal")) if "journal" in settings else None
-    configure_limits(**settings)  # type: ignore[arg-type] # what is left are limits
+    configure_limits(**settings)  # the rest are limits
     if choose is not None:
         choose()
     if count is not None:

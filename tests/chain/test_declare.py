@@ -78,8 +78,8 @@ def test_retries_of_what_may_do_harm_are_refused() -> None:
 @pytest.mark.parametrize(
     ("options", "complaint"),
     [
-        ({"limit": "1"}, "limit= takes seconds"),
-        ({"limit": True}, "limit= takes seconds"),
+        ({"limit": "1 second"}, "limit= must be a duration"),
+        ({"limit": True}, "limit= must be seconds"),
         ({"limit": float("nan")}, "limit= is not a number"),
         ({"fallback_name": "neutral"}, "without fallback="),
         ({"fallback": 1, "fallback_name": 1}, "fallback_name= takes a str"),
@@ -94,7 +94,7 @@ def test_retries_of_what_may_do_harm_are_refused() -> None:
         ({"verify": 1}, "verify= takes a function"),
         ({"timeout": 1}, "a step takes no timeout="),
         ({"name": ""}, "needs a name"),
-        ({"limit": "5"}, "step 'step_one': limit="),
+        ({"limit": b"5"}, "step 'step_one': limit="),
         ({"needs": None}, "step 'step_one': needs= takes steps"),
         ({"handles": None}, "step 'step_one': handles= takes exception classes"),
         ({"handles": BaseException}, "step 'step_one': handles= takes exception classes"),
@@ -179,7 +179,7 @@ def test_what_is_an_iterator_beside_is_a_value() -> None:
 @pytest.mark.parametrize(
     ("options", "complaint"),
     [
-        ({"deadline": "1"}, "deadline= takes seconds"),
+        ({"deadline": b"1"}, "deadline= must be seconds"),
         ({"max_parallel": 0}, "max_parallel=0"),
         ({"max_parallel": 1.5}, "max_parallel= takes"),
         ({"samples": -1}, "samples=-1"),

@@ -77,20 +77,27 @@ def test_first_is_as_idle_unless_given() -> None:
         (timedelta(milliseconds=1), 0.001),
         (None, None),
         (math.inf, None),
+        ("5", 5.0),
+        ("90s", 90.0),
+        (" 1m30s ", 90.0),
+        ("1500ms", 1.5),
+        ("off", None),
+        ("48h", 172_800.0),
+        (timedelta(days=2), 172_800.0),
     ],
 )
 @pytest.mark.parametrize("name", NAMES)
 def test_what_is_a_limit(name: str, given: Any, seconds: float | None) -> None:
-    """Any real number is seconds, a timedelta too; None and infinity are off."""
+    """Any real number is seconds, a timedelta and a duration as text too (C251); None, infinity and "off" are off."""
     limit = getattr(Timeouts(**{name: given}), name)
     assert limit == seconds
     assert limit is None or type(limit) is float
 
 
 @pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("given", [True, False, "5", "90s", b"5", [5], (3, 5), object(), 5j])
+@pytest.mark.parametrize("given", [True, False, b"5", [5], (3, 5), object(), 5j])
 def test_what_is_no_limit(name: str, given: Any) -> None:
-    """A bool, a str, a tuple as requests takes it: a TypeError that names argument, type and value."""
+    """A bool, bytes, a tuple as requests takes it: a TypeError that names argument, type and value."""
     with pytest.raises(TypeError) as caught:
         Timeouts(**{name: given})
     for expected in (f"{name}=", type(given).__name__, repr(given), "argument"):
@@ -206,13 +213,31 @@ def test_each_limit_has_its_variable(name: str, monkeypatch: pytest.MonkeyPatch)
 
 @pytest.mark.parametrize("text", ["", "soon", "nan", "inf", "-5", "5 days", "1e3", "5s5", "--", "٥s", "5,5", "None"])
 def test_a_malformed_variable_is_ignored_aloud(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is no duration is no limit: the default holds, and the warning names the variable."""
+    """Text that is not a duration sets no limit: the default holds, and the warning names the variable."""
     monkeypatch.setenv("STREAMGUARD_IDLE", text)
     with pytest.warns(UserWarning, match="STREAMGUARD_IDLE is ignored"):
         limits = Timeouts()
     assert (limits.idle, limits.source("idle")) == (120, "default")
-    with pytest.raises(ValueError, match="no duration"):
+    with pytest.raises(ValueError, match="invalid duration"):
         parse_duration(text)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("given", ["", "soon", "5 days", "-5", "nan", "1e3", "5_0", "9" * 400])
+def test_text_that_is_not_a_duration(name: str, given: str) -> None:
+    """A UsageError names the argument, its source, and how durations are written (C251)."""
+    with pytest.raises(UsageError, match=rf"{name}= must be a duration: invalid duration .*argument"):
+        Timeouts(**{name: given})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("given", [120_000, 86_401.0, "120000"])
+def test_a_bare_number_above_a_day_is_warned_of(given: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is often milliseconds: the value holds, the warning names the argument or the variable (C251)."""
+    with pytest.warns(UserWarning, match=r"idle=\d+ is \d+ hours"):
+        assert Timeouts(idle=given).idle == float(given)
+    monkeypatch.setenv("STREAMGUARD_IDLE", str(given))
+    with pytest.warns(UserWarning, match=r"STREAMGUARD_IDLE=\d+ is \d+ hours"):
+        assert Timeouts().idle == float(given)
 
 
 @pytest.mark.parametrize("name", ["idle", "total"])
@@ -265,7 +290,7 @@ def test_each_number_with_a_unit_is_a_duration(number: float, unit: str) -> None
     assert parse_duration(f"{number:.3f}{unit}") == pytest.approx(float(f"{number:.3f}") * size)
 
 
-@pytest.mark.parametrize("bad", [{"total": "5"}, {"total": math.nan}, {"total": True}, {"totl": 5}])
+@pytest.mark.parametrize("bad", [{"total": "soon"}, {"total": math.nan}, {"total": True}, {"totl": 5}])
 def test_configure_is_all_or_nothing(bad: dict[str, Any]) -> None:
     """A configure() that is refused has changed nothing."""
     with pytest.raises((TypeError, UsageError)):
@@ -305,7 +330,7 @@ def test_replace() -> None:
     with pytest.raises(UsageError, match="idle=5"):
         limits.replace(total=3)
     with pytest.raises(TypeError, match="idle="):
-        limits.replace(idle="3")  # type: ignore[arg-type]
+        limits.replace(idle=b"3")  # type: ignore[arg-type]
 
 
 def test_off() -> None:

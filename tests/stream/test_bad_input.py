@@ -41,7 +41,7 @@ URL = "http://127.0.0.1:9/"
 @pytest.mark.parametrize(
     ("argument", "wrong"),
     [
-        ("connect", "10"),
+        ("connect", b"10"),
         ("response", [1]),
         ("first", True),
         ("idle", b"5"),
@@ -50,7 +50,7 @@ URL = "http://127.0.0.1:9/"
         ("total", 1j),
         ("timeouts", 5),
         ("timeouts", {"idle": 5}),
-        ("heartbeat", "5s"),
+        ("heartbeat", b"5s"),
         ("end_grace", False),
         ("counts", "text"),
         ("cancel", threading.Event()),

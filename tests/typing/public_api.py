@@ -97,7 +97,8 @@ def every_keyword(session: requests.Session, token: CancelToken) -> None:
     )
     guarded_stream("GET", URL, retry=tenacity.Retrying(stop=tenacity.stop_after_attempt(3)))
     guarded_stream("GET", URL, retry=None)
-    guarded_stream("GET", URL, idle="30s")  # type: ignore[call-overload]
+    guarded_stream("GET", URL, idle="30s")
+    guarded_stream("GET", URL, idle=b"30s")  # type: ignore[call-overload]
     guarded_stream("GET", URL, timeout=30)  # type: ignore[call-overload]
     guarded_stream("GET", URL, stream=True)  # type: ignore[call-overload]
     guarded_stream("GET")  # type: ignore[call-overload]
@@ -130,10 +131,11 @@ def using_a_stream() -> None:
 
 
 def limits_and_deadlines() -> None:
-    """Limits are numbers of seconds, timedeltas or None."""
+    """Limits are numbers of seconds, durations as text, timedeltas or None."""
     assert_type(Timeouts(idle=5, total=timedelta(minutes=1)).idle, float | None)
     assert_type(Timeouts.off().replace(idle=5), Timeouts)
-    Timeouts(idle="5")  # type: ignore[arg-type]
+    Timeouts(idle="5")
+    Timeouts(idle=b"5")  # type: ignore[arg-type]
     Timeouts(5)  # type: ignore[call-arg]
     configure(idle=60, total=None)
     with deadline(1.2) as until:

@@ -22,7 +22,7 @@ __all__ = ["CommandOptions", "CommandPlan"]
 _LONGEST = threading.TIMEOUT_MAX / 4
 """Seconds: sums of a few of these are still what `threading` can wait for."""
 
-Seconds = float | timedelta | None
+Seconds = float | str | timedelta | None
 Patterns = Pattern | Iterable[Pattern] | None
 
 
