@@ -120,13 +120,13 @@ class Dispatcher:
     def __init__(self, records: "str | RecordStore | None" = None) -> None:
         from ._records.records import RecordStore
         from ._records.safe_writes import (
-            Ledger,  # SQLAlchemy takes its time to load, and not everyone who imports this needs it
+            SafeWrites,  # SQLAlchemy takes its time to load, and not everyone who imports this needs it
         )
 
         self.records = records if isinstance(records, RecordStore) else RecordStore(records)
-        self.ledger = Ledger(self.records)
+        self.writes = SafeWrites(self.records)
         self.custody = Custody()
-        self._services = Services(SlotTable(), self.custody, self.ledger)
+        self._services = Services(SlotTable(), self.custody, self.writes)
         self._lock = threading.Lock()
         self._active: dict[str, Execution] = {}
         self._closed = False
@@ -134,7 +134,7 @@ class Dispatcher:
         if self._own:
             self._finalizer = weakref.finalize(self, self.records.close)
             self._finalizer.atexit = False
-        self.restarted = [] if self.records.in_memory else self.ledger.reconcile()
+        self.restarted = [] if self.records.in_memory else self.writes.reconcile()
 
     def dispatch(
         self,
@@ -223,7 +223,7 @@ class Dispatcher:
         for execution in self._running(None):
             execution.wait(_CLOSE_SECONDS)
         if self._own:
-            self.ledger.close()
+            self.writes.close()
 
     def run_recorded(
         self, record: "ExecutionRecord", members: Sequence[Member], limits: Limits, on_end: Callable[[], object]

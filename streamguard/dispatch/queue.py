@@ -15,7 +15,7 @@ from .._core.limits import NOT_GIVEN, Limit, NotGiven
 from ..errors import StreamguardError, UsageError
 from ..telemetry.logs import log_line
 from ..telemetry.pools import take_place
-from ._data.status import USER_CANCEL, ExecutionStatus, Verdict
+from ._data.status import USER_CANCEL, ExecutionStatus, StatusAndReason
 from ._members.member import Member
 from ._turn.dispatch_options import by_name
 from ._turn.execution import Execution, Limits, Mode
@@ -24,8 +24,6 @@ from .dispatcher import Dispatcher
 
 if TYPE_CHECKING:
     from ._data.rows import ExecutionRecord
-
-__all__ = ["DispatchQueue"]
 
 T = TypeVar("T")
 
@@ -53,12 +51,12 @@ class DispatchQueue:
     """
 
     def __init__(self, dispatcher: Dispatcher, members: Sequence[Member], *, at_once: int = 4, poll: float = 1.0) -> None:
-        from ._records.queue_table import Entries
+        from ._records.queue_table import QueueTable
 
         self.dispatcher = dispatcher
         self._members = by_name(members)
-        self._entries = Entries(dispatcher.records)
-        self._ledger = dispatcher.ledger
+        self._entries = QueueTable(dispatcher.records)
+        self._writes = dispatcher.writes
         if at_once < 1 or not poll > 0:
             raise UsageError("at_once= takes 1 or more, poll= seconds above 0")
         self._at_once = at_once
@@ -209,7 +207,7 @@ class DispatchQueue:
 
     def _look_after(self) -> None:
         """End what dead processes ran, and run what was claimed for us when the answer did not come back."""
-        self._ledger.reconcile()
+        self._writes.reconcile()
         with contextlib.suppress(StreamguardError):
             for record in self._ask(self._entries.claimed):
                 if not self.dispatcher.runs(record.id):
@@ -235,7 +233,7 @@ class DispatchQueue:
         except (StreamguardError, LookupError, TypeError) as exc:
             free()
             log_line(logging.WARNING, "queue_failed", "an entry cannot be run", error_type=type(exc).__name__)
-            verdict = Verdict(ExecutionStatus.FAILED, "dispatch_error")
+            verdict = StatusAndReason(ExecutionStatus.FAILED, "dispatch_error")
             with contextlib.suppress(StreamguardError):
                 self._ask(lambda: self.dispatcher.records.transition(record.id, verdict))
 
@@ -249,7 +247,7 @@ class DispatchQueue:
         self._bell.put(None)
 
     def _ask(self, call: Callable[[], T]) -> T:
-        return self._ledger.ask("entry", call)
+        return self._writes.ask("entry", call)
 
     def _checked(self, members: Sequence[str]) -> list[str]:
         names = [members] if isinstance(members, str) else list(members)

@@ -11,8 +11,8 @@ from ..._core.clock import monotonic
 from ..._core.pump import End
 from ...errors import UsageError
 from .._data.turn_events import Event
-from .._process.process import Process, Stopping, Unstarted
-from .._process.snapshot import Evidence
+from .._process.process import Process, StopDecision, Unstarted
+from .._process.snapshot import ProcessSnapshot
 from .._process.spawn import Spec, check_argv
 from .command_clock import FINISHED, CommandClock
 from .command_options import CommandOptions, CommandPlan
@@ -95,7 +95,7 @@ class CommandStream(Generic[T], Iterator[T]):
         check_argv(spec.argv)
         if self._token.cancelled:
             return Unstarted(self._watch, self._token.reason, token=self._token)
-        if spent and isinstance(due := self._watch.due(monotonic()), Stopping):
+        if spent and isinstance(due := self._watch.due(monotonic()), StopDecision):
             return Unstarted(self._watch, due.reason, token=self._token)
         process: Process[T] = Process(spec, self._watch, token=self._token, grace=grace, name=self.program)
         self._watch.attach(process.pid)
@@ -162,7 +162,7 @@ class CommandStream(Generic[T], Iterator[T]):
         """The program's process id, which is its group's too; 0 if it was not started, as it was to be stopped already."""
         return self._process.pid
 
-    def look(self) -> Evidence:
+    def look(self) -> ProcessSnapshot:
         """Return what is to be seen of the program now: the ends of its output, its processes, their sockets."""
         return self._watch.look()
 

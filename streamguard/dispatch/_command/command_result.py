@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from .._data.output_timeout import Diagnosis
-from .._process.snapshot import Evidence
+from .._process.snapshot import ProcessSnapshot
 from .command_clock import LimitFired
 
 __all__ = ["CommandResult", "Stall", "timeout_sentence"]
@@ -20,7 +20,7 @@ class Stall:
     pid: int
     program: str
     fired: LimitFired
-    evidence: Evidence
+    evidence: ProcessSnapshot
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain data, for JSON."""
@@ -57,7 +57,7 @@ class CommandResult:
     """What was given to `cancel()`."""
     diagnosis: Diagnosis | None = None
     """What was known when a limit fired. Its instants are seconds since the start."""
-    evidence: Evidence | None = None
+    evidence: ProcessSnapshot | None = None
     """What was seen of the program before it was stopped, when a limit fired."""
     text: str = ""
     """The answer: the texts of all text events (the last 16 MiB)."""

@@ -10,8 +10,8 @@ from .._data.output_timeout import Activity, Diagnosis
 from .._data.turn_events import Event, Kind
 from .._formats import Format
 from .._process.cpu_activity import ActivityProbe
-from .._process.process import Exit, Stopping
-from .._process.snapshot import Evidence, take_evidence
+from .._process.process import ProcessExit, StopDecision
+from .._process.snapshot import ProcessSnapshot, take_snapshot
 from .command_clock import FINISHED, CommandClock, LimitFired
 from .command_result import CommandResult, Stall, timeout_sentence
 
@@ -69,7 +69,7 @@ class CommandWatch:
         self._done_told = False
         self._pid = 0
         self._probe: ActivityProbe | None = None
-        self._evidence: Evidence | None = None
+        self._evidence: ProcessSnapshot | None = None
 
     def attach(self, pid: int) -> None:
         """Say which process this is about."""
@@ -85,7 +85,7 @@ class CommandWatch:
             if self._heard.events and (event.kind is not Kind.DONE or self._tells_early(event)):
                 yield event, len(event.text) + len(event.raw) + _EVENT_BYTES
 
-    def due(self, now: float) -> float | Stopping:
+    def due(self, now: float) -> float | StopDecision:
         """Ask the clocks, with the CPU measured if it matters."""
         activity, rate = Activity.UNKNOWN, None
         if self._probe is not None and self._clock.needs_sample(now):
@@ -93,8 +93,8 @@ class CommandWatch:
         due = self._clock.due(now, activity, rate)
         if isinstance(due, LimitFired):
             fired = dataclasses.replace(due, diagnosis=_since(self._start, due.diagnosis))
-            return Stopping(fired, self._stall if self._on_stall else None)
-        return Stopping(FINISHED) if isinstance(due, str) else due
+            return StopDecision(fired, self._stall if self._on_stall else None)
+        return StopDecision(FINISHED) if isinstance(due, str) else due
 
     def stopped(self, now: float, reason: object) -> None:
         """Note the reason; take the evidence if it is a limit. A run that has said its result is settled already."""
@@ -111,7 +111,7 @@ class CommandWatch:
         """Take off what nobody could listen to."""
         self._clock.excuse(now, late)
 
-    def ended(self, now: float, exit: Exit) -> Iterator[Event]:
+    def ended(self, now: float, exit: ProcessExit) -> Iterator[Event]:
         """Hand over the last events; the last one of all is `done`."""
         code = None if exit.stopped else exit.code
         events = [*self._note_all(now, self._heard.stderr.close(None), Kind.STDERR)]
@@ -125,13 +125,13 @@ class CommandWatch:
                 data = self._settled.data if isinstance(self._settled, Event) else {}
                 yield Event.done(self.result.error_code, data=data)
 
-    def look(self) -> Evidence:
+    def look(self) -> ProcessSnapshot:
         """Return what is to be seen of the process now."""
         if not self._pid:
-            return Evidence(stdout="", stderr="")
+            return ProcessSnapshot(stdout="", stderr="")
         tools = self._clock.tools
         stdout, stderr = (self._tails[stream].text(4096) for stream in ("stdout", "stderr"))
-        return take_evidence(self._pid, stdout=stdout, stderr=stderr, tools=tools)
+        return take_snapshot(self._pid, stdout=stdout, stderr=stderr, tools=tools)
 
     def _read(self, now: float, stream: str, data: bytes) -> Iterator[Event]:
         if stream == "stdout":
@@ -167,7 +167,7 @@ class CommandWatch:
         if self._on_stall is not None and isinstance(self._settled, LimitFired) and self._evidence is not None:
             self._on_stall(Stall(pid=self._pid, program=self._program, fired=self._settled, evidence=self._evidence))
 
-    def _result(self, now: float, exit: Exit) -> CommandResult:
+    def _result(self, now: float, exit: ProcessExit) -> CommandResult:
         settled = self._settled
         fired = settled if isinstance(settled, LimitFired) else None
         outcome, error_code, message = self._verdict()

@@ -4,8 +4,6 @@ import re
 from collections import deque
 from collections.abc import Iterator
 
-__all__ = ["LineSplitter", "Tail"]
-
 _NEWLINE = re.compile(rb"[^\n]*+\n")
 _ANY_END = re.compile(rb"[^\r\n]*+(?:\n|\r\n|\r(?!\Z))")
 

@@ -13,8 +13,6 @@ from ..._core.silence import SilenceClock
 from ...errors import UsageError
 from .turn_events import OUTPUT_KINDS, Event, Kind
 
-__all__ = ["LATE_SECONDS", "MOST_EXCUSES", "Activity", "Defer", "Diagnosis", "Fire", "OutputTimeout", "Wait"]
-
 _SAMPLE_LEAD = 2.0
 _SHORTEST_LOOK = 0.05
 _MOST_TOOLS = 256

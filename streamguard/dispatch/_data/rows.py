@@ -9,19 +9,6 @@ from .status import ExecutionStatus, ResponseStatus, TurnStatus, read_reason
 if TYPE_CHECKING:
     from sqlalchemy import Row
 
-__all__ = [
-    "TRANSITIONS",
-    "ExecutionRecord",
-    "ResponseRecord",
-    "TurnRecord",
-    "execution_of",
-    "execution_values",
-    "response_of",
-    "response_values",
-    "turn_of",
-    "turn_values",
-]
-
 _Status = ExecutionStatus
 TRANSITIONS: dict[ExecutionStatus, frozenset[ExecutionStatus]] = {
     _Status.QUEUED: frozenset({_Status.RUNNING, _Status.FAILED, _Status.CANCELLED}),

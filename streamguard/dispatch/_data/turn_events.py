@@ -9,8 +9,6 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
-__all__ = ["OUTPUT_KINDS", "RAW_LIMIT", "STARTUP_TIMEOUT", "Event", "Kind", "bounded", "checked", "storable"]
-
 RAW_LIMIT = 4096
 """Characters of the original line that an event keeps."""
 

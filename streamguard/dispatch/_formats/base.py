@@ -8,8 +8,6 @@ from typing import Any, Protocol
 from .._data.lines import LineSplitter
 from .._data.turn_events import Event, Kind, bounded
 
-__all__ = ["Format", "JsonLines", "Patterns", "closing_error", "complaint", "mapping", "words"]
-
 LONGEST_LINE = 16 * 1024 * 1024
 """Bytes: a longer line cannot be an event, and is given as unknown."""
 

@@ -6,8 +6,6 @@ from typing import Any
 from .._data.turn_events import Event, Kind
 from .base import JsonLines, Patterns, Reader, mapping, words
 
-__all__ = ["Claude"]
-
 _DELTAS = {
     "text_delta": (Kind.TEXT, "text"),
     "thinking_delta": (Kind.THINKING, "thinking"),

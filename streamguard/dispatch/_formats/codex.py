@@ -6,8 +6,6 @@ from typing import Any
 from .._data.turn_events import Event, Kind
 from .base import JsonLines, Reader, complaint, mapping, words
 
-__all__ = ["Codex"]
-
 _TOOLS = {"command_execution", "mcp_tool_call", "file_change"}
 _WORDS = {"agent_message": Kind.TEXT, "reasoning": Kind.THINKING}
 

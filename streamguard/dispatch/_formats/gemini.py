@@ -6,8 +6,6 @@ from typing import Any
 from .._data.turn_events import Event, Kind
 from .base import JsonLines, Reader, complaint, words
 
-__all__ = ["Gemini"]
-
 
 class Gemini(JsonLines):
     """An `error` line is not fatal; `result` says how it ended."""

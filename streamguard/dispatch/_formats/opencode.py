@@ -6,8 +6,6 @@ from typing import Any
 from .._data.turn_events import Event, Kind
 from .base import JsonLines, Patterns, Reader, complaint, mapping, words
 
-__all__ = ["OpenCode"]
-
 
 class OpenCode(JsonLines):
     """No line says that it is done: the program's exit does. Every line names the session; a tool comes with its result."""

@@ -7,8 +7,6 @@ from .._data.lines import LineSplitter
 from .._data.turn_events import Event, Kind
 from .base import Patterns, closing_error
 
-__all__ = ["PlainLines"]
-
 _LONGEST_LINE = 1024 * 1024
 
 

@@ -11,8 +11,6 @@ from .gemini import Gemini
 from .opencode import OpenCode
 from .plain import PlainLines
 
-__all__ = ["FORMATS", "Pattern", "buffered_output", "make_format"]
-
 _JSON_FORMATS: dict[str, type[JsonLines]] = {
     "claude": Claude,
     "codex": Codex,

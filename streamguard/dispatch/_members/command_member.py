@@ -10,7 +10,7 @@ from ...errors import UsageError
 from .._command.command import CommandStream
 from .._command.command_options import CommandPlan, Patterns
 from .._data.turn_events import STARTUP_TIMEOUT, Event, Kind
-from .._process.snapshot import EvidenceProbe
+from .._process.snapshot import SnapshotProbe
 from .member import TurnContext
 
 __all__ = ["PRESETS", "CommandMember", "Preset"]
@@ -126,7 +126,7 @@ class CommandMember:
         """Run the program, and yield what it says. Raises `CommandStartError` if it cannot be started."""
         with CommandStream[Event](self._plan_for(prompt, context)) as stream:
             if stream.pid:
-                context.probe(EvidenceProbe(stream.pid, stream.look))
+                context.probe(SnapshotProbe(stream.pid, stream.look))
             try:
                 for event in stream:
                     try:

@@ -15,8 +15,6 @@ import psutil
 from ..._core.clock import monotonic
 from .._data.output_timeout import Activity
 
-__all__ = ["BUSY_RATE", "ActivityProbe", "Usage", "cpu_used", "family"]
-
 BUSY_RATE = 0.15
 """Processors: above this a tree is busy. An agent program that waits for its API was seen at 0.01 to 0.04 (T14)."""
 
@@ -57,7 +55,7 @@ def cpu_used(before: dict[Key, Usage], after: dict[Key, Usage]) -> float:
     return own + new + max(0.0, waited - known)
 
 
-def family(pid: int) -> Iterator[psutil.Process]:
+def process_tree(pid: int) -> Iterator[psutil.Process]:
     """Yield the process, its descendants, and whatever else is still in its session (orphans whose parent has died)."""
     seen = set()
     for process in (*_descendants(pid), *_in_session(pid)):
@@ -102,7 +100,7 @@ class ActivityProbe:
 def _look(pid: int, now: float) -> _Sample:
     tree = {}
     alive = False
-    for process in family(pid):
+    for process in process_tree(pid):
         with contextlib.suppress(psutil.Error):
             times = process.cpu_times()
             waited = getattr(times, "children_user", 0.0) + getattr(times, "children_system", 0.0)

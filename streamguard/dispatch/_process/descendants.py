@@ -10,10 +10,8 @@ import signal
 
 import psutil
 
-__all__ = ["Strays"]
 
-
-class Strays:
+class Descendants:
     """Those below the program *pid* that are not in *group*, as far as they have been seen.
 
     Limits

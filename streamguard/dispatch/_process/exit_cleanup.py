@@ -6,8 +6,6 @@ from typing import Protocol
 
 from ..._core.clock import monotonic
 
-__all__ = ["Sweepable", "sweeper"]
-
 _POLITE_SECONDS = 1.0
 
 

@@ -10,13 +10,11 @@ from dataclasses import dataclass
 
 from .spawn import Child
 
-__all__ = ["Bell", "Pipes"]
-
 _READ = 65536
 _LONGEST_WAIT = 3600.0
 
 
-class Bell:
+class Waker:
     """Wakes a selector from any thread, from a signal handler too."""
 
     def __init__(self) -> None:
@@ -51,7 +49,7 @@ class _Output:
 class Pipes:
     """The pipes of *child*. *received* gets the name of the stream (stdout, stderr) and its bytes, in `wait()`."""
 
-    def __init__(self, child: Child, data: bytes | None, bell: Bell, received: Callable[[str, bytes], None]) -> None:
+    def __init__(self, child: Child, data: bytes | None, bell: Waker, received: Callable[[str, bytes], None]) -> None:
         self._child = child
         self._input = memoryview(data or b"")
         self._bell = bell

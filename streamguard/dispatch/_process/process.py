@@ -17,11 +17,9 @@ from ..._core.cancel import CancelToken
 from ..._core.clock import monotonic
 from ..._core.pump import End, Feed, Pump
 from .exit_cleanup import sweeper
-from .pipes import Bell, Pipes
+from .pipes import Pipes, Waker
 from .spawn import Child, Spec, start_child
-from .termination import Ending
-
-__all__ = ["CAPACITY", "Exit", "Process", "Stopping", "Unstarted", "Watch", "kill_running"]
+from .termination import Termination
 
 T = TypeVar("T")
 
@@ -32,7 +30,7 @@ _LOOK_SECONDS = 0.02
 
 
 @dataclass(frozen=True, slots=True)
-class Exit:
+class ProcessExit:
     """How a process ended."""
 
     code: int | None
@@ -44,7 +42,7 @@ class Exit:
 
 
 @dataclass(frozen=True, slots=True)
-class Stopping:
+class StopDecision:
     """A watch's decision to stop the process."""
 
     reason: object
@@ -59,7 +57,7 @@ class Watch(Protocol):
         """Note bytes of `stdout` or `stderr`; return items for the reader, each with its size."""
         ...
 
-    def due(self, now: float) -> float | Stopping:
+    def due(self, now: float) -> float | StopDecision:
         """Return the seconds after which to ask again, or the decision to stop."""
         ...
 
@@ -75,7 +73,7 @@ class Watch(Protocol):
         """Note that nobody listened for *late* seconds up to *now*, but that what had come meanwhile has been heard."""
         ...
 
-    def ended(self, now: float, exit: Exit) -> Iterable[Any]:
+    def ended(self, now: float, exit: ProcessExit) -> Iterable[Any]:
         """Return the last items."""
         ...
 
@@ -98,9 +96,9 @@ class Process(Generic[T]):
         self.token = token
         self._watch = watch
         self._input = spec.input
-        self._bell = Bell()
+        self._bell = Waker()
         self._child = self._start(spec)
-        self._ending = Ending(grace, self._bell.ring)
+        self._ending = Termination(grace, self._bell.ring)
         self._backlog = _Backlog()
         self._signals: queue.SimpleQueue[int] = queue.SimpleQueue()
         self._opening: int | None = None
@@ -108,7 +106,9 @@ class Process(Generic[T]):
         self._owner = os.getpid()
         self.pid = self._child.pid
         self.longest_end = self._ending.longest
-        self._pump: Pump[Exit] = Pump(self._supervise, CancelToken(), name=f"{name}-{self.pid}", capacity=sys.maxsize)
+        self._pump: Pump[ProcessExit] = Pump(
+            self._supervise, CancelToken(), name=f"{name}-{self.pid}", capacity=sys.maxsize
+        )
         self._forget = token.on_cancel(self._bell.ring)
         _running[id(self)] = self
 
@@ -121,7 +121,7 @@ class Process(Generic[T]):
             raise
         sweeper.add(self)
 
-    def get(self, seconds: float | None) -> T | End[Exit]:
+    def get(self, seconds: float | None) -> T | End[ProcessExit]:
         """Return the next item, or the `End`. Raises `queue.Empty` after *seconds* (None: waits without end)."""
         item: Any = self._pump.get(seconds)
         if isinstance(item, End):
@@ -175,7 +175,7 @@ class Process(Generic[T]):
         """Whether this is still the process that started it, and not a fork."""
         return self._owner == os.getpid()
 
-    def _supervise(self, feed: Feed) -> Exit:
+    def _supervise(self, feed: Feed) -> ProcessExit:
         try:
             pipes = Pipes(self._child, self._input, self._bell, lambda stream, data: self._received(feed, stream, data))
             with contextlib.closing(pipes):
@@ -183,7 +183,7 @@ class Process(Generic[T]):
                     pipes.wait(self._wait(monotonic(), pipes))
         finally:
             code = self._end()
-        exit = Exit(code, self._ending.stopped, self._ending.killed)
+        exit = ProcessExit(code, self._ending.stopped, self._ending.killed)
         for item in self._watch.ended(monotonic(), exit):
             feed.put((item, 0))
         return exit
@@ -218,7 +218,7 @@ class Process(Generic[T]):
     def _ask(self, now: float) -> None:
         due = None if self.token.cancelled else self._watch.due(now)
         before = None
-        if isinstance(due, Stopping):
+        if isinstance(due, StopDecision):
             before = due.before if self.token.cancel(due.reason) else None
         elif due is not None:
             self._due = now + due
@@ -286,12 +286,12 @@ class Unstarted(Process[T]):
         self._owner = os.getpid()
         now = monotonic()
         watch.stopped(now, reason)
-        self._items = iter([*watch.ended(now, Exit(None, stopped=False, killed=False))])
+        self._items = iter([*watch.ended(now, ProcessExit(None, stopped=False, killed=False))])
 
     def start(self) -> None:
         """There is nothing to supervise."""
 
-    def get(self, seconds: float | None) -> T | End[Exit]:
+    def get(self, seconds: float | None) -> T | End[ProcessExit]:
         """Return the next of the last items, then the `End`."""
         return next(self._items, End())
 

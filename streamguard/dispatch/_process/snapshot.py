@@ -8,9 +8,7 @@ from typing import Any
 
 import psutil
 
-from .cpu_activity import ActivityProbe, family
-
-__all__ = ["Evidence", "EvidenceProbe", "ProcessInfo", "SocketInfo", "take_evidence"]
+from .cpu_activity import ActivityProbe, process_tree
 
 _MOST = 100
 
@@ -41,7 +39,7 @@ class SocketInfo:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Evidence:
+class ProcessSnapshot:
     """What was seen."""
 
     stdout: str
@@ -59,24 +57,24 @@ class Evidence:
         return {"stdout": self.stdout, "stderr": self.stderr, "tools": [*self.tools], **lists}
 
 
-class EvidenceProbe(ActivityProbe):
+class SnapshotProbe(ActivityProbe):
     """A probe that can also show what is to be seen of the process. *take* returns that."""
 
-    def __init__(self, pid: int, take: Callable[[], Evidence]) -> None:
+    def __init__(self, pid: int, take: Callable[[], ProcessSnapshot]) -> None:
         super().__init__(pid)
         self._take = take
 
-    def evidence(self) -> Evidence:
+    def snapshot(self) -> ProcessSnapshot:
         """Look now: before the kill."""
         return self._take()
 
 
-def take_evidence(pid: int, *, stdout: str = "", stderr: str = "", tools: tuple[str, ...] = ()) -> Evidence:
+def take_snapshot(pid: int, *, stdout: str = "", stderr: str = "", tools: tuple[str, ...] = ()) -> ProcessSnapshot:
     """Look at the process *pid* and everything below it. Never raises: what cannot be seen is left out."""
-    processes = [*family(pid)][:_MOST]
+    processes = [*process_tree(pid)][:_MOST]
     infos = tuple(info for process in processes for info in _describe(process, pid))
     sockets = tuple(socket for process in processes for socket in _sockets(process))[:_MOST]
-    return Evidence(stdout=stdout, stderr=stderr, processes=infos, sockets=sockets, tools=tools)
+    return ProcessSnapshot(stdout=stdout, stderr=stderr, processes=infos, sockets=sockets, tools=tools)
 
 
 def _describe(process: psutil.Process, group: int) -> Iterator[ProcessInfo]:

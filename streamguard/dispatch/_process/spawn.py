@@ -19,9 +19,7 @@ import psutil
 
 from ..._core.clock import monotonic
 from ...errors import StreamguardError, UsageError
-from .descendants import Strays
-
-__all__ = ["Child", "CommandStartError", "Spec", "check_argv", "signal_group", "start_child"]
+from .descendants import Descendants
 
 _TERMINAL_SIZE = (50, 200)
 _REAP_SECONDS = 1.0
@@ -63,7 +61,7 @@ class Child:
         self._terminal = stdout if terminal else None
         self._reaped = False
         self._code: int | None = None
-        self._strays = Strays(popen.pid, popen.pid)
+        self._strays = Descendants(popen.pid, popen.pid)
         self.pid = popen.pid
         self.group = popen.pid
         """The group's id, remembered from the start: the leader may be gone before its group."""

@@ -15,8 +15,6 @@ from ..._store.engine import now_in, put
 from .._data.status import PROCESS_RESTART, ExecutionStatus, ResponseStatus, TurnStatus
 from .schema import executions, owners, responses, turns
 
-__all__ = ["Owner", "end_orphans", "end_owner", "hold_lease"]
-
 
 def _this_host() -> str:
     """Name this machine since its last start, and the space in which its process ids mean something."""

@@ -13,12 +13,10 @@ from sqlalchemy import ColumnElement, Connection, Row, and_, func, insert, or_, 
 from ..._core.clock import wall
 from ..._store.engine import put
 from .._data.rows import ExecutionRecord, execution_of, execution_values
-from .._data.status import USER_CANCEL, ExecutionStatus, Verdict
+from .._data.status import USER_CANCEL, ExecutionStatus, StatusAndReason
 from .leases import hold_lease
 from .records import RecordStore, move
 from .schema import conversations, executions
-
-__all__ = ["CHAIN_BROKEN", "Entries"]
 
 CHAIN_BROKEN = "chain_broken"
 
@@ -27,7 +25,7 @@ _SETTLE_SECONDS = 5.0
 _Status = ExecutionStatus
 
 
-class Entries:
+class QueueTable:
     """The entries in *store*. The methods raise what SQLAlchemy raises."""
 
     def __init__(self, store: RecordStore) -> None:
@@ -95,7 +93,7 @@ class Entries:
     def _chain_holds(self, connection: Connection, row: Row[Any]) -> bool:
         before = connection.execute(select(executions).where(executions.c.id == row.after)).first()
         if before is None or before.status == _Status.CANCELLED or (before.status == _Status.FAILED and not before.again):
-            move(connection, row.id, Verdict(_Status.CANCELLED, CHAIN_BROKEN), owner=self._store.owner.id)
+            move(connection, row.id, StatusAndReason(_Status.CANCELLED, CHAIN_BROKEN), owner=self._store.owner.id)
             return False
         return bool(before.status == _Status.SUCCEEDED)
 

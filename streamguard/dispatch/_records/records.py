@@ -25,11 +25,9 @@ from .._data.rows import (
     turn_of,
     turn_values,
 )
-from .._data.status import ExecutionStatus, ResponseStatus, TurnStatus, Verdict
+from .._data.status import ExecutionStatus, ResponseStatus, StatusAndReason, TurnStatus
 from .leases import Owner, end_orphans, hold_lease
 from .schema import create_tables, executions, owners, responses, sessions, turns
-
-__all__ = ["RecordStore", "move"]
 
 
 class RecordStore:
@@ -117,7 +115,7 @@ class RecordStore:
         return self._settle(turns, turns.c.id, TurnStatus.RUNNING, values)
 
     def transition(
-        self, execution_id: str, verdict: Verdict, *, outcomes: dict[str, str] | None = None
+        self, execution_id: str, verdict: StatusAndReason[ExecutionStatus], *, outcomes: dict[str, str] | None = None
     ) -> ExecutionRecord | None:
         """Move an execution to the status and reason of *verdict*; return its record.
 
@@ -214,7 +212,7 @@ class RecordStore:
 def move(
     connection: Connection,
     execution_id: str,
-    verdict: Verdict,
+    verdict: StatusAndReason[ExecutionStatus],
     *,
     owner: str,
     outcomes: dict[str, str] | None = None,

@@ -13,12 +13,10 @@ from ..._core.bounded import run_until
 from ...errors import DeadlineExceededError, StreamguardError
 from ...telemetry.logs import log_line
 from .._data.rows import ExecutionRecord, ResponseRecord, TurnRecord
-from .._data.status import Verdict
+from .._data.status import ExecutionStatus, StatusAndReason
 
 if TYPE_CHECKING:
     from .records import RecordStore
-
-__all__ = ["LOST", "Ledger", "Losses", "Lost"]
 
 T = TypeVar("T")
 Lost = Literal["lost"]
@@ -37,7 +35,7 @@ class RecordsError(StreamguardError):
     """Raised by a queue whose records are locked, read-only or gone. A dispatch goes on without."""
 
 
-class Losses:
+class LostRecords:
     """What one dispatch could not record: names such as `response agent-1`, in the order it happened, the first hundred."""
 
     def __init__(self) -> None:
@@ -49,7 +47,7 @@ class Losses:
             self.names.append(name)
 
 
-class Ledger:
+class SafeWrites:
     """Writes to a store that may be locked, read-only, or gone.
 
     The first failure costs the store's timeout; while the store stays lost, each further call costs a fifth of it.
@@ -63,40 +61,46 @@ class Ledger:
         self._keeper: queue.SimpleQueue[None] | None = None
         self._keeping: threading.Thread | None = None
 
-    def begin_execution(self, record: ExecutionRecord, losses: Losses) -> None:
+    def begin_execution(self, record: ExecutionRecord, losses: LostRecords) -> None:
         """Record that a dispatch runs."""
         self._try("execution", losses, lambda: self.store.begin_execution(record))
 
-    def begin_turn(self, turn: TurnRecord, losses: Losses) -> None:
+    def begin_turn(self, turn: TurnRecord, losses: LostRecords) -> None:
         """Record that a turn runs."""
         self._try(f"turn {turn.member}", losses, lambda: self.store.begin_turn(turn))
 
-    def commit_response(self, response: ResponseRecord, losses: Losses) -> bool | Lost:
+    def commit_response(self, response: ResponseRecord, losses: LostRecords) -> bool | Lost:
         """Record an answer; False: it was refused, as something else had ended it."""
         return self._try(f"response {response.member}", losses, lambda: self.store.commit_response(response))
 
-    def commit_turn(self, turn: TurnRecord, losses: Losses) -> None:
+    def commit_turn(self, turn: TurnRecord, losses: LostRecords) -> None:
         """Record how a turn ended."""
         self._try(f"turn {turn.member}", losses, lambda: self.store.commit_turn(turn))
 
-    def commit_execution(self, record: ExecutionRecord, verdict: Verdict, outcomes: dict[str, str], losses: Losses) -> None:
+    def commit_execution(
+        self,
+        record: ExecutionRecord,
+        end: StatusAndReason[ExecutionStatus],
+        outcomes: dict[str, str],
+        losses: LostRecords,
+    ) -> None:
         """Record how a dispatch ended; one whose beginning was lost is recorded now."""
 
         def commit() -> None:
             if self.store.execution(record.id) is None:
                 self.store.begin_execution(record)
-            self.store.transition(record.id, verdict, outcomes=outcomes)
+            self.store.transition(record.id, end, outcomes=outcomes)
             if self.store.in_memory:
                 self.store.forget_all_but(_KEPT_IN_MEMORY)
 
         self._try("execution", losses, commit)
 
-    def session(self, conversation: str, member: str, losses: Losses) -> str | None:
+    def session(self, conversation: str, member: str, losses: LostRecords) -> str | None:
         """Return the session that may be resumed, as far as the records can tell."""
         found = self._try(f"session {member}", losses, lambda: self.store.session(conversation, member))
         return None if found == LOST else found
 
-    def set_session(self, conversation: str, member: str, session_id: str | None, losses: Losses) -> None:
+    def set_session(self, conversation: str, member: str, session_id: str | None, losses: LostRecords) -> None:
         """Record the session to resume next time."""
         self._try(f"session {member}", losses, lambda: self.store.set_session(conversation, member, session_id))
 
@@ -109,7 +113,7 @@ class Ledger:
 
     def reconcile(self) -> list[str]:
         """End what no living owner runs; return the executions that this call ended."""
-        ended = self._try("restart", Losses(), self.store.reconcile)
+        ended = self._try("restart", LostRecords(), self.store.reconcile)
         return [] if ended == LOST else list(ended)
 
     @contextmanager
@@ -127,7 +131,7 @@ class Ledger:
             # A connection that it gives back to a closed store would stay open.
             self._keeping.join(_KEEPER_SECONDS)
         if not self.store.in_memory and self.store.opened and self.store.ours:
-            self._try("lease", Losses(), self.store.give_up_lease)
+            self._try("lease", LostRecords(), self.store.give_up_lease)
         self.store.close()
 
     def _count(self, change: int) -> None:
@@ -146,10 +150,10 @@ class Ledger:
 
     def renew(self) -> None:
         """Renew the lease, and look for owners that have not renewed theirs."""
-        self._try("lease", Losses(), self.store.renew)
-        self._try("restart", Losses(), self.store.reconcile)
+        self._try("lease", LostRecords(), self.store.renew)
+        self._try("restart", LostRecords(), self.store.reconcile)
 
-    def _try(self, name: str, losses: Losses, call: Callable[[], T]) -> T | Lost:
+    def _try(self, name: str, losses: LostRecords, call: Callable[[], T]) -> T | Lost:
         try:
             result = self._bounded(call)
         except Exception as exc:  # whatever it is, it costs a record, and never the turn
@@ -179,9 +183,9 @@ def _took_too_long(overran: bool) -> DeadlineExceededError:
     return DeadlineExceededError("the record store did not answer", scope="step", overran=overran)
 
 
-def _keep(ledger: Ledger, bell: "queue.SimpleQueue[None]", seconds: float) -> None:
+def _keep(writes: SafeWrites, bell: "queue.SimpleQueue[None]", seconds: float) -> None:
     while True:
         try:
             return bell.get(timeout=seconds)
         except queue.Empty:
-            ledger.renew()
+            writes.renew()

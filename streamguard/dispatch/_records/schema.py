@@ -8,8 +8,6 @@ from sqlalchemy.types import TypeDecorator
 from ..._store.engine import create_all
 from .._data.turn_events import storable
 
-__all__ = ["conversations", "create_tables", "executions", "owners", "responses", "sessions", "turns"]
-
 _metadata = MetaData()
 
 

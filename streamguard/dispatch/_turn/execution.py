@@ -15,9 +15,9 @@ from ...errors import UsageError
 from ...telemetry import DispatchFinished, emit
 from .._data.outcome import DispatchOutcome, TurnOutcome
 from .._data.rows import ExecutionRecord
-from .._data.status import CANCEL_ALL, USER_CANCEL, ExecutionStatus, Tally, Verdict
+from .._data.status import CANCEL_ALL, USER_CANCEL, ExecutionStatus, StatusAndReason, Tally
 from .._members.member import Member
-from .._records.safe_writes import Losses
+from .._records.safe_writes import LostRecords
 from .channel import Channel
 from .timer import Supervisor
 from .turn import Services, Turn, TurnPlan
@@ -75,7 +75,7 @@ class Execution:
         self._channel = channel
         self._on_end = on_end
         self._supervisor = Supervisor()
-        self._losses = Losses()
+        self._losses = LostRecords()
         self._lock = threading.Lock()
         self._pending = [member.name for member in plan.members]
         self._names = set(self._pending)
@@ -147,7 +147,7 @@ class Execution:
 
     def _run(self) -> None:
         try:
-            with self._services.ledger.leased():
+            with self._services.writes.leased():
                 self._run_recorded()
         except BaseException as exc:
             self.failure = exc
@@ -161,21 +161,21 @@ class Execution:
             thread_ends()
 
     def _run_recorded(self) -> None:
-        ledger = self._services.ledger
+        writes = self._services.writes
         if not self.plan.recorded:
-            ledger.begin_execution(self.plan.record, self._losses)
-        verdict = Verdict(ExecutionStatus.FAILED, "dispatch_error")
+            writes.begin_execution(self.plan.record, self._losses)
+        verdict = StatusAndReason(ExecutionStatus.FAILED, "dispatch_error")
         try:
             self._run_turns()
             reason = str(self.batch.reason) if self.batch.cancelled else None
-            verdict = self._tally.verdict(self._names, reason)
+            verdict = self._tally.status(self._names, reason)
         finally:
             outcomes = {name: str(status) for name, status in self._tally.members.items()}
-            ledger.commit_execution(self.plan.record, verdict, outcomes, self._losses)
+            writes.commit_execution(self.plan.record, verdict, outcomes, self._losses)
             self.outcome = self._summed_up(verdict)
 
-    def _summed_up(self, verdict: Verdict) -> DispatchOutcome:
-        status, seconds = ExecutionStatus(verdict.status), monotonic() - self._began
+    def _summed_up(self, verdict: StatusAndReason[ExecutionStatus]) -> DispatchOutcome:
+        status, seconds = verdict.status, monotonic() - self._began
         emit(DispatchFinished(id=self.id, status=status, members=len(self._names), seconds=seconds))
         return DispatchOutcome(
             execution_id=self.id,

@@ -11,7 +11,7 @@ from ...telemetry.logs import log_line
 from .._data.output_timeout import Diagnosis
 from .._data.turn_events import Event, Kind
 from .._process.cpu_activity import ActivityProbe
-from .._process.snapshot import EvidenceProbe
+from .._process.snapshot import SnapshotProbe
 
 __all__ = ["Answer", "diagnostics_of", "evidence_of"]
 
@@ -47,11 +47,11 @@ def diagnostics_of(diagnosis: Diagnosis, started: float) -> dict[str, Any]:
 
 def evidence_of(probe: ActivityProbe | None) -> Mapping[str, Any] | None:
     """Return what is to be seen of a process that is about to be killed, if it can be seen within two seconds."""
-    if not isinstance(probe, EvidenceProbe):
+    if not isinstance(probe, SnapshotProbe):
         return None
     try:
         return run_until(
-            lambda: probe.evidence().to_dict(),
+            lambda: probe.snapshot().to_dict(),
             Deadline.after(_EVIDENCE_SECONDS),
             None,
             expired=lambda overran: DeadlineExceededError("no evidence in time", scope="step", overran=overran),

@@ -16,14 +16,13 @@ from ...errors import DeadlineExceededError, StreamguardError
 from ...telemetry import TurnFinished, emit
 from ...telemetry.logs import log_line
 from ...telemetry.words import word
-from .._data.conclusion import Conclusion, last_events
-from .._data.outcome import TurnOutcome
+from .._data.outcome import EndedTurn, TurnOutcome, closing_events
 from .._data.output_timeout import Diagnosis
 from .._data.rows import TurnRecord
 from .._data.status import TIMEOUT, TurnEnd
 from .._data.turn_events import Event, Kind
 from .._members.member import Member
-from .._records.safe_writes import Ledger, Losses
+from .._records.safe_writes import LostRecords, SafeWrites
 from .cell import TurnCell
 from .channel import Channel, size_of
 from .reader import Reading, TurnState, said_by
@@ -63,7 +62,7 @@ class Services:
 
     slots: SlotTable
     custody: Custody
-    ledger: Ledger
+    writes: SafeWrites
 
 
 class Turn:
@@ -81,7 +80,7 @@ class Turn:
         batch: CancelToken,
         supervisor: Supervisor,
         channel: Channel | None,
-        losses: Losses,
+        losses: LostRecords,
     ) -> None:
         self.plan = plan
         self.id = uuid.uuid4().hex
@@ -102,7 +101,7 @@ class Turn:
         self._done: Event | None = None
         self._error_told = False
         self._over_told = False
-        self._concluded: Conclusion | None = None
+        self._concluded: EndedTurn | None = None
         self._stop_grace = self._done_grace = STOP_GRACE
         self._hold: Hold
         self._forget_batch: Callable[[], object] = bool
@@ -148,7 +147,7 @@ class Turn:
         if stopped is not None:
             self._stop(stopped)
         self._forget_batch = self._batch.on_cancel(self._leave)
-        self._services.ledger.begin_turn(self._record, self._losses)
+        self._services.writes.begin_turn(self._record, self._losses)
 
     def _stop(self, reason: str) -> bool:
         # By the execution's id, and this very hold: a leftover timer must not hit the next turn on the slot (R10, R11).
@@ -212,15 +211,15 @@ class Turn:
         self._silence = self.state.timer.longest_silence()
 
     def _resumable(self) -> str | None:
-        return self._services.ledger.session(self.plan.conversation, self._name, self._losses)
+        return self._services.writes.session(self.plan.conversation, self._name, self._losses)
 
     def _set_session(self, session: str | None) -> None:
-        self._services.ledger.set_session(self.plan.conversation, self._name, session, self._losses)
+        self._services.writes.set_session(self.plan.conversation, self._name, session, self._losses)
 
     def _conclude(self) -> TurnOutcome:
         end = self.state.cell.end()
         if end.stop is None:
-            outcome = self._settle(Conclusion(turn=self._record, end=end, text=self._answer.text))
+            outcome = self._settle(EndedTurn(turn=self._record, end=end, text=self._answer.text))
             outcome = replace(outcome, abandoned=not self._let_go("ended"))
         else:
             evidence = evidence_of(self.state.timer.probe)
@@ -234,11 +233,11 @@ class Turn:
             gone = self._pump is None or self._pump.join(self._stop_grace)
             return replace(self._outcome(self._concluded), abandoned=not gone)
         fault = TurnEnd(failed=True, error=_FAULT, message=said_by(exc))
-        return self._settle(Conclusion(turn=self._record, end=fault, text=self._answer.text))
+        return self._settle(EndedTurn(turn=self._record, end=fault, text=self._answer.text))
 
-    def _stopped(self, end: TurnEnd, evidence: Mapping[str, Any] | None) -> Conclusion:
+    def _stopped(self, end: TurnEnd, evidence: Mapping[str, Any] | None) -> EndedTurn:
         remote = getattr(self.plan.member, "remote", False) and self._pump is not None
-        return Conclusion(
+        return EndedTurn(
             turn=self._record,
             end=end,
             text=self._answer.text,
@@ -247,19 +246,19 @@ class Turn:
             remote_termination="unconfirmed" if remote else None,
         )
 
-    def _settle(self, conclusion: Conclusion) -> TurnOutcome:
+    def _settle(self, conclusion: EndedTurn) -> TurnOutcome:
         """Commit the response and the turn, then say the last words (R18)."""
-        if self._services.ledger.commit_response(conclusion.response_record(), self._losses) is False:
+        if self._services.writes.commit_response(conclusion.response_record(), self._losses) is False:
             conclusion = replace(conclusion, commit_refused=True)
-        self._services.ledger.commit_turn(conclusion.turn_record(), self._losses)
+        self._services.writes.commit_turn(conclusion.turn_record(), self._losses)
         self._concluded = conclusion
         if self._inlet is not None and not self._over_told:
             self._over_told = True
-            for event in last_events(conclusion, done=self._done, error_told=self._error_told):
+            for event in closing_events(conclusion, done=self._done, error_sent=self._error_told):
                 self._inlet.put_last(event)
         return self._outcome(conclusion)
 
-    def _outcome(self, conclusion: Conclusion) -> TurnOutcome:
+    def _outcome(self, conclusion: EndedTurn) -> TurnOutcome:
         return conclusion.outcome(
             session_id=self.state.session_id,
             attempts=max(1, self.state.attempts),

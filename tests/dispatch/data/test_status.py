@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamguard.dispatch._data.conclusion import Conclusion, last_events
+from streamguard.dispatch._data.outcome import EndedTurn, closing_events
 from streamguard.dispatch._data.rows import TurnRecord
 from streamguard.dispatch._data.status import (
     CANCEL_ALL,
@@ -24,10 +24,10 @@ from streamguard.dispatch._data.status import (
     may_restart,
     member_status,
     read_reason,
-    response_verdict,
+    response_status,
     routing_signal,
-    timeout_sentence,
-    turn_verdict,
+    silence_sentence,
+    turn_status,
 )
 from streamguard.dispatch._data.turn_events import STARTUP_TIMEOUT, Event, Kind
 
@@ -56,10 +56,10 @@ ENDS = st.one_of(
 )
 
 
-def conclusion(end: TurnEnd, **fields: Any) -> Conclusion:
+def conclusion(end: TurnEnd, **fields: Any) -> EndedTurn:
     turn = TurnRecord(id="t", execution_id="e", conversation="c", member="m")
     diagnosis = {"silence": 90.0} if end.stop == TIMEOUT else None
-    return Conclusion(turn=turn, end=end, text="so far", **{"diagnosis": diagnosis, **fields})
+    return EndedTurn(turn=turn, end=end, text="so far", **{"diagnosis": diagnosis, **fields})
 
 
 @pytest.mark.parametrize(("end", "response", "reason", "turn", "terminal", "queue", "signal"), TABLE)
@@ -100,8 +100,8 @@ def test_a_refused_commit_comes_before_everything() -> None:
 def test_an_error_code_is_the_reason_of_a_stop_too() -> None:
     """R15: the reason is the error code, else the stop's reason; only a timeout has its own word whatever the code."""
     both = TurnEnd(stop=USER_CANCEL, error="exit_143")
-    assert response_verdict(both).reason == "exit_143"
-    assert response_verdict(TurnEnd(stop=TIMEOUT, error="exit_143")).reason == "timeout"
+    assert response_status(both).reason == "exit_143"
+    assert response_status(TurnEnd(stop=TIMEOUT, error="exit_143")).reason == "timeout"
 
 
 @given(ENDS, st.booleans())
@@ -113,7 +113,7 @@ def test_the_four_accounts_agree(end: TurnEnd, refused: bool) -> None:
     assert success == (outcome.queue_status is ExecutionStatus.SUCCEEDED)
     assert not success or outcome.turn_status is TurnStatus.SUCCEEDED
     timed_out = end.stop == TIMEOUT
-    assert (turn_verdict(end).reason == TIMEOUT) == timed_out
+    assert (turn_status(end).reason == TIMEOUT) == timed_out
     if not refused:
         assert success == (outcome.turn_status is TurnStatus.SUCCEEDED)
         assert (outcome.signal == "provider_timeout") == timed_out
@@ -125,7 +125,7 @@ def test_the_last_events(end: TurnEnd, refused: bool, told: bool) -> None:
     """R18, T33: exactly one `done`, the last; before it an `error` exactly where `done` has a code, unless it was told."""
     ended = conclusion(end, commit_refused=refused)
     own = Event.done(data={"usage": 3}) if end.done else None
-    *errors, done = last_events(ended, done=own, error_told=told)
+    *errors, done = closing_events(ended, done=own, error_sent=told)
     assert done.kind is Kind.DONE
     assert [event.kind for event in errors] == ([Kind.ERROR] if done.error_code is not None and not told else [])
     assert member_status(error=done.error_code, stop=end.stop) == ended.outcome().queue_status
@@ -136,7 +136,7 @@ def test_the_last_events(end: TurnEnd, refused: bool, told: bool) -> None:
 def test_a_timeouts_events_carry_sentence_and_diagnosis() -> None:
     """R16, R18: the error says the one sentence and brings the diagnosis; the response has both as well."""
     ended = conclusion(TurnEnd(stop=TIMEOUT))
-    error, done = last_events(ended, done=None, error_told=False)
+    error, done = closing_events(ended, done=None, error_sent=False)
     assert error.text == "Response timed out: no output for 2 minutes, stopped."
     assert error.data == {"silence": 90.0}
     assert done.error_code == "timeout"
@@ -163,7 +163,7 @@ def test_a_timeouts_events_carry_sentence_and_diagnosis() -> None:
 )
 def test_the_sentence_rounds_half_up(silence: float, words: str) -> None:
     """R16, T23: seconds below a minute, else minutes; 90 s are two minutes, as 150 s are three."""
-    assert timeout_sentence(silence) == f"Response timed out: no output for {words}, stopped."
+    assert silence_sentence(silence) == f"Response timed out: no output for {words}, stopped."
 
 
 def test_the_first_error_is_kept_and_a_later_failure_revokes_a_success() -> None:
@@ -174,7 +174,7 @@ def test_the_first_error_is_kept_and_a_later_failure_revokes_a_success() -> None
     tally.count("a", ExecutionStatus.FAILED, "timeout")
     tally.count("a", ExecutionStatus.SUCCEEDED, "completed")
     assert tally.members == {"a": "failed", "b": "failed"}
-    assert tally.verdict(["a", "b"]).reason == "exit_2"
+    assert tally.status(["a", "b"]).reason == "exit_2"
 
 
 OF_QUEUE = st.sampled_from([ExecutionStatus.SUCCEEDED, ExecutionStatus.FAILED, ExecutionStatus.CANCELLED])
@@ -197,7 +197,7 @@ def test_the_whole_entry(members: list[str], batch: str | None, status: str, rea
     tally = Tally()
     for number, member in enumerate(members):
         tally.count(str(number), ExecutionStatus(member), "why")
-    verdict = tally.verdict([str(number) for number in range(len(members))], batch)
+    verdict = tally.status([str(number) for number in range(len(members))], batch)
     assert (verdict.status, verdict.reason) == (status, reason)
 
 
@@ -210,14 +210,14 @@ def test_a_timeout_never_counts_as_a_cancel(others: list[ExecutionStatus], chanc
     tally = Tally()
     for number, status in enumerate(statuses):
         tally.count(str(number), status, "why")
-    assert tally.verdict(tally.members).status is ExecutionStatus.FAILED
+    assert tally.status(tally.members).status is ExecutionStatus.FAILED
 
 
 def test_a_target_that_never_ran_is_no_success() -> None:
     """A target without any outcome makes the entry a failure."""
     tally = Tally()
     tally.count("a", ExecutionStatus.SUCCEEDED, "completed")
-    assert tally.verdict(["a", "b"]).status is ExecutionStatus.FAILED
+    assert tally.status(["a", "b"]).status is ExecutionStatus.FAILED
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from streamguard.dispatch._data.turn_events import STARTUP_TIMEOUT, Event, Kind
 from streamguard.dispatch._members.command_member import PRESETS, CommandMember
 from streamguard.dispatch._members.member import Member, TurnContext
 from streamguard.dispatch._process.cpu_activity import ActivityProbe
-from streamguard.dispatch._process.snapshot import EvidenceProbe
+from streamguard.dispatch._process.snapshot import SnapshotProbe
 from streamguard.dispatch._process.spawn import CommandStartError
 
 from ..programs import SLACK, group_is_gone, json_lines, python, shell
@@ -121,8 +121,8 @@ def test_the_probe_shows_evidence() -> None:
     turn = CommandMember("a", python("say('hi')\ntime.sleep(60)")).run("x", context(probe=probes.append))
     next(turn)
     (probe,) = probes
-    assert isinstance(probe, EvidenceProbe)
-    evidence = probe.evidence()
+    assert isinstance(probe, SnapshotProbe)
+    evidence = probe.snapshot()
     assert (evidence.stdout, [info.pid for info in evidence.processes]) == ("hi\n", [probe.pid])
     turn.close()  # type: ignore[attr-defined]
 

@@ -13,8 +13,8 @@ from hypothesis import given
 
 from streamguard._core import monotonic
 from streamguard.dispatch._data.output_timeout import Activity
-from streamguard.dispatch._process.cpu_activity import ActivityProbe, Usage, cpu_used, family
-from streamguard.dispatch._process.snapshot import take_evidence
+from streamguard.dispatch._process.cpu_activity import ActivityProbe, Usage, cpu_used, process_tree
+from streamguard.dispatch._process.snapshot import take_snapshot
 
 from ...core.helpers import wait_until
 from ..programs import python, shell
@@ -41,7 +41,7 @@ def start() -> Iterator[Start]:
 
 
 def _end(program: "subprocess.Popen[bytes]") -> None:
-    for process in [*family(program.pid)]:
+    for process in [*process_tree(program.pid)]:
         with suppress(psutil.NoSuchProcess):  # a child of its that has just ended by itself
             process.kill()
     program.communicate()
@@ -136,7 +136,7 @@ def test_a_zombie_is_dead(start: Start) -> None:
 def test_evidence_shows_the_tree(start: Start) -> None:
     """Each process of the tree is there with its state and CPU; one that has left the group is marked."""
     program = start(shell("setsid sleep 60 & sleep 60 & sleep 0.1; echo ready; wait"))
-    evidence = take_evidence(program.pid, stdout="the end", tools=("Bash",))
+    evidence = take_snapshot(program.pid, stdout="the end", tools=("Bash",))
     names = sorted((info.name, info.escaped) for info in evidence.processes)
     assert names == [("sh", False), ("sleep", False), ("sleep", True)]
     assert {info.state for info in evidence.processes} <= {"sleeping", "running"}  # on a busy machine one may be late
@@ -148,7 +148,7 @@ def test_evidence_shows_sockets(start: Start) -> None:
     """Open sockets are there, with both addresses and their state: what it is waiting for."""
     code = "import socket\ns = socket.create_server(('127.0.0.1', 0))\nc = socket.create_connection(s.getsockname())\n"
     program = start(python(code + SLEEP))
-    sockets = take_evidence(program.pid).sockets
+    sockets = take_snapshot(program.pid).sockets
     assert {"LISTEN", "ESTABLISHED"} <= {socket.state for socket in sockets}
     assert all(socket.local.startswith("127.0.0.1:") for socket in sockets)
 
@@ -157,4 +157,4 @@ def test_evidence_of_what_is_gone_is_empty(start: Start) -> None:
     """Nothing raises if the process has ended and was reaped."""
     program = start(shell("echo ready"))
     program.wait()
-    assert take_evidence(program.pid).processes == ()
+    assert take_snapshot(program.pid).processes == ()

@@ -2,35 +2,35 @@
 
 import signal
 
-from streamguard.dispatch._process.ladder import Ladder
+from streamguard.dispatch._process.termination import Escalation
 
 TERM, KILL = signal.SIGTERM, signal.SIGKILL
 
 
 def test_each_rung_is_climbed_once() -> None:
     """TERM at once, KILL behind the grace, and the end behind the drain."""
-    ladder = Ladder(100, grace=3, drain=0.5)
-    assert ladder.signals(100) == [TERM]
-    assert (ladder.signals(102.9), ladder.wait(102), ladder.killing) == ([], 1, False)
-    assert ladder.signals(103) == [KILL]
-    assert (ladder.killing, ladder.over(103.4), ladder.over(103.5)) == (True, False, True)
-    assert ladder.signals(999) == []
+    escalation = Escalation(100, grace=3, drain=0.5)
+    assert escalation.signals(100) == [TERM]
+    assert (escalation.signals(102.9), escalation.wait(102), escalation.killing) == ([], 1, False)
+    assert escalation.signals(103) == [KILL]
+    assert (escalation.killing, escalation.over(103.4), escalation.over(103.5)) == (True, False, True)
+    assert escalation.signals(999) == []
 
 
 def test_hurry_skips_the_grace() -> None:
     """In a hurry KILL is due at once, and once."""
-    ladder = Ladder(100, grace=3, drain=0.5)
-    ladder.signals(100)
-    ladder.hurry(101)
-    assert ladder.signals(101) == [KILL]
-    ladder.hurry(102)
-    assert ladder.signals(102) == []
-    assert ladder.over(101.5)
+    escalation = Escalation(100, grace=3, drain=0.5)
+    escalation.signals(100)
+    escalation.hurry(101)
+    assert escalation.signals(101) == [KILL]
+    escalation.hurry(102)
+    assert escalation.signals(102) == []
+    assert escalation.over(101.5)
 
 
 def test_a_late_look_still_waits_for_the_drain() -> None:
     """If nobody looked for long, the time behind KILL counts from KILL."""
-    ladder = Ladder(100, grace=3, drain=0.5)
-    assert ladder.signals(200) == [TERM, KILL]
-    assert not ladder.over(200.4)
-    assert ladder.over(200.5)
+    escalation = Escalation(100, grace=3, drain=0.5)
+    assert escalation.signals(200) == [TERM, KILL]
+    assert not escalation.over(200.4)
+    assert escalation.over(200.5)

@@ -19,10 +19,10 @@ from streamguard import UsageError
 from streamguard._core.clock import monotonic
 from streamguard.dispatch import Dispatcher
 from streamguard.dispatch._data.rows import TRANSITIONS, ExecutionRecord, ResponseRecord, TurnRecord
-from streamguard.dispatch._data.status import ExecutionStatus, ResponseStatus, TurnStatus, Verdict
+from streamguard.dispatch._data.status import ExecutionStatus, ResponseStatus, StatusAndReason, TurnStatus
 from streamguard.dispatch._records.leases import Owner, end_owner
 from streamguard.dispatch._records.records import RecordStore
-from streamguard.dispatch._records.safe_writes import LOST, Ledger, Losses
+from streamguard.dispatch._records.safe_writes import LOST, LostRecords, SafeWrites
 from streamguard.dispatch._records.schema import executions, owners, responses
 
 from ...core.helpers import ROOT, wait_until
@@ -96,7 +96,7 @@ def test_transitions_are_compare_and_set(path: list[ExecutionStatus]) -> None:
         store.begin_execution(execution(status=ExecutionStatus.QUEUED))
         now = ExecutionStatus.QUEUED
         for status in path:
-            moved = store.transition("e", Verdict(status, "why"))
+            moved = store.transition("e", StatusAndReason(status, "why"))
             if status in TRANSITIONS[now]:
                 assert moved is not None
                 now = status
@@ -125,7 +125,7 @@ def test_of_many_threads_one_moves_it(records_url: str | None, open_store: Store
 
     def race(number: int) -> None:
         start.wait()
-        record = store.transition("e", Verdict(ExecutionStatus.SUCCEEDED, f"thread {number}"))
+        record = store.transition("e", StatusAndReason(ExecutionStatus.SUCCEEDED, f"thread {number}"))
         if record is not None:
             moved.append(record.reason or "")
 
@@ -328,7 +328,7 @@ def test_in_memory_the_oldest_are_forgotten(open_store: Store) -> None:
     store.begin_execution(execution("runs"))
     for number in range(5):
         store.begin_execution(execution(str(number)))
-        store.transition(str(number), Verdict(ExecutionStatus.SUCCEEDED, "x"))
+        store.transition(str(number), StatusAndReason(ExecutionStatus.SUCCEEDED, "x"))
     store.forget_all_but(2)
     found = {name for name in ("runs", *map(str, range(5))) if store.execution(name)}
     assert found == {"runs", "3", "4"}
@@ -461,10 +461,10 @@ def test_a_line_on_which_nothing_comes_back(lost_on: Any, postgresql: str) -> No
 
 def test_the_loss_is_logged_by_type(file: Path, caplog: pytest.LogCaptureFixture) -> None:
     """The log names the record's kind and the error's type: no prompt, no path, no statement."""
-    ledger = Ledger(RecordStore(f"sqlite:///{file.parent}/none/secret.db", timeout=0.1))
-    losses = Losses()
-    assert ledger.commit_response(answer(text="a secret answer"), losses) == LOST
-    ledger.close()
+    writes = SafeWrites(RecordStore(f"sqlite:///{file.parent}/none/secret.db", timeout=0.1))
+    losses = LostRecords()
+    assert writes.commit_response(answer(text="a secret answer"), losses) == LOST
+    writes.close()
     assert losses.names == ["response a"]
     (record,) = caplog.records
     assert (record.getMessage(), record.__dict__["streamguard"]["error_type"]) == ("a record is lost", "OperationalError")
@@ -473,10 +473,10 @@ def test_the_loss_is_logged_by_type(file: Path, caplog: pytest.LogCaptureFixture
 
 def test_what_no_database_stores_is_made_storable(records_url: str | None, open_store: Store) -> None:
     """NUL and half of a surrogate pair become U+FFFD in an answer, a pair its character, and the rest is recorded."""
-    ledger, losses = Ledger(open_store(records_url)), Losses()
-    assert ledger.commit_response(answer(text="a\0b\ud800c\ud83d\ude00"), losses) is True
+    writes, losses = SafeWrites(open_store(records_url)), LostRecords()
+    assert writes.commit_response(answer(text="a\0b\ud800c\ud83d\ude00"), losses) is True
     assert losses.names == []
-    assert [record.text for record in ledger.store.responses("e")] == ["a\ufffdb\ufffdc😀"]
+    assert [record.text for record in writes.store.responses("e")] == ["a\ufffdb\ufffdc😀"]
 
 
 def test_sqlite_writes_ahead(file: Path) -> None:
