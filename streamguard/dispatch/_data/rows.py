@@ -1,9 +1,9 @@
-"""What is recorded, as plain data, and the rows of the tables that it stands for. No statement is run here."""
+"""The records of dispatches as plain data, and how a row of their tables is read. No statement runs here."""
 
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field, fields
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from ..._core.clock import wall
 from .status import ExecutionStatus, ResponseStatus, TurnStatus, read_reason
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ TRANSITIONS: dict[ExecutionStatus, frozenset[ExecutionStatus]] = {
     _Status.SUCCEEDED: frozenset(),
     _Status.CANCELLED: frozenset(),
 }
-"""From which status an execution may go to which: succeeded and cancelled are final, failed may be retried."""
+"""The allowed transitions of an execution: succeeded and cancelled are final, failed may be retried."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,9 +33,9 @@ class ExecutionRecord:
     status: ExecutionStatus
     reason: str | None = None
     outcomes: dict[str, str] | None = None
-    """What became of each member, once it has ended."""
+    """The status of each member, once it has ended."""
     after: str | None = None
-    """The entry that must have succeeded first."""
+    """The entry that must succeed first."""
     owner: str | None = None
 
 
@@ -65,92 +65,24 @@ class ResponseRecord:
     metadata: dict[str, Any] | None = None
 
 
-def execution_values(record: ExecutionRecord) -> dict[str, Any]:
-    """Return the columns of a new execution."""
-    return {
-        "id": record.id,
-        "conversation": record.conversation,
-        "mode": record.mode,
-        "members": record.members,
-        "prompt": record.prompt,
-        "options": record.options,
-        "status": record.status,
-        "after": record.after,
-        "again": False,
-        "created_at": wall(),
-    }
+Record = TypeVar("Record", ExecutionRecord, TurnRecord, ResponseRecord)
+_STATUSES: dict[type, type[StrEnum]] = {
+    ExecutionRecord: ExecutionStatus,
+    TurnRecord: TurnStatus,
+    ResponseRecord: ResponseStatus,
+}
 
 
-def execution_of(row: "Row[Any]") -> ExecutionRecord:
-    """Return the record of a row; older words are read as today's (R23)."""
-    return ExecutionRecord(
-        id=row.id,
-        conversation=row.conversation,
-        mode=row.mode,
-        members=row.members,
-        prompt=row.prompt,
-        options=row.options,
-        status=ExecutionStatus(read_reason(row.status)),
-        reason=_read(row.reason),
-        outcomes=row.outcomes,
-        after=row.after,
-        owner=row.owner,
-    )
+def columns_of(record: ExecutionRecord | TurnRecord | ResponseRecord) -> dict[str, Any]:
+    """Return the values of a record by column."""
+    return {field.name: getattr(record, field.name) for field in fields(record)}
 
 
-def turn_values(turn: TurnRecord) -> dict[str, Any]:
-    """Return the columns of a new turn."""
-    return {
-        "id": turn.id,
-        "execution_id": turn.execution_id,
-        "conversation": turn.conversation,
-        "member": turn.member,
-        "status": turn.status,
-        "terminal_reason": turn.terminal_reason,
-        "started_at": wall(),
-    }
-
-
-def turn_of(row: "Row[Any]") -> TurnRecord:
-    """Return the record of a row; older words are read as today's."""
-    return TurnRecord(
-        id=row.id,
-        execution_id=row.execution_id,
-        conversation=row.conversation,
-        member=row.member,
-        status=TurnStatus(read_reason(row.status)),
-        terminal_reason=_read(row.terminal_reason),
-    )
-
-
-def response_values(response: ResponseRecord) -> dict[str, Any]:
-    """Return the columns of a new response."""
-    return {
-        "turn_id": response.turn_id,
-        "execution_id": response.execution_id,
-        "conversation": response.conversation,
-        "member": response.member,
-        "status": response.status,
-        "reason": response.reason,
-        "text": response.text,
-        "metadata": response.metadata,
-        "created_at": wall(),
-    }
-
-
-def response_of(row: "Row[Any]") -> ResponseRecord:
-    """Return the record of a row; older words are read as today's."""
-    return ResponseRecord(
-        turn_id=row.turn_id,
-        execution_id=row.execution_id,
-        conversation=row.conversation,
-        member=row.member,
-        status=ResponseStatus(read_reason(row.status)),
-        reason=_read(row.reason),
-        text=row.text,
-        metadata=row._mapping["metadata"],
-    )
-
-
-def _read(reason: str | None) -> str | None:
-    return None if reason is None else read_reason(reason)
+def record_of(kind: type[Record], row: "Row[Any]") -> Record:
+    """Return the record of a row; older words are read as current ones (R23)."""
+    values = {field.name: row._mapping[field.name] for field in fields(kind)}
+    for name in ("reason", "terminal_reason"):
+        if values.get(name) is not None:
+            values[name] = read_reason(values[name])
+    values["status"] = _STATUSES[kind](read_reason(values["status"]))
+    return kind(**values)

@@ -12,7 +12,7 @@ from sqlalchemy import ColumnElement, Connection, Row, and_, func, insert, or_, 
 
 from ..._core.clock import wall
 from ..._store.engine import put
-from .._data.rows import ExecutionRecord, execution_of, execution_values
+from .._data.rows import ExecutionRecord, columns_of, record_of
 from .._data.status import USER_CANCEL, ExecutionStatus, StatusAndReason
 from .leases import hold_lease
 from .records import RecordStore, move
@@ -34,7 +34,7 @@ class QueueTable:
     def add(self, record: ExecutionRecord) -> None:
         """Add a queued entry, at the end of its conversation's line."""
         with self._store.writing() as connection:
-            connection.execute(insert(executions).values(**execution_values(record)))
+            connection.execute(insert(executions).values(**columns_of(record), created_at=wall()))
 
     def claim(self, members: Iterable[str]) -> ExecutionRecord | None:
         """Start one entry that may start, and whose members are all among *members*; return it as running, or None.
@@ -74,13 +74,13 @@ class QueueTable:
         mine = (executions.c.owner == self._store.owner.id, executions.c.status == _Status.RUNNING)
         with self._store.reading() as connection:
             found = select(executions).where(*mine, executions.c.started_at < wall() - _SETTLE_SECONDS)
-            return [execution_of(row) for row in connection.execute(found)]
+            return [record_of(ExecutionRecord, row) for row in connection.execute(found)]
 
     def in_order(self, conversation: str) -> list[ExecutionRecord]:
         """Return the executions of *conversation* in their order, whatever their status."""
         with self._store.reading() as connection:
             mine = select(executions).where(executions.c.conversation == conversation).order_by(executions.c.position)
-            return [execution_of(row) for row in connection.execute(mine)]
+            return [record_of(ExecutionRecord, row) for row in connection.execute(mine)]
 
     def _may_start(self, connection: Connection, row: Row[Any]) -> bool:
         if connection.dialect.name == "postgresql":
@@ -103,7 +103,7 @@ class QueueTable:
         this = and_(executions.c.id == row.id, _pending())
         if connection.execute(update(executions).where(this).values(**values)).rowcount == 0:
             return None
-        return execution_of(connection.execute(select(executions).where(executions.c.id == row.id)).one())
+        return record_of(ExecutionRecord, connection.execute(select(executions).where(executions.c.id == row.id)).one())
 
 
 def _pending() -> ColumnElement[bool]:

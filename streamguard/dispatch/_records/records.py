@@ -13,18 +13,7 @@ from sqlalchemy import Column, Connection, Engine, Table, delete, func, insert, 
 
 from ..._core.clock import wall
 from ..._store.engine import READING, make_engine, put
-from .._data.rows import (
-    TRANSITIONS,
-    ExecutionRecord,
-    ResponseRecord,
-    TurnRecord,
-    execution_of,
-    execution_values,
-    response_of,
-    response_values,
-    turn_of,
-    turn_values,
-)
+from .._data.rows import TRANSITIONS, ExecutionRecord, ResponseRecord, TurnRecord, columns_of, record_of
 from .._data.status import ExecutionStatus, ResponseStatus, StatusAndReason, TurnStatus
 from .leases import Owner, end_orphans, hold_lease
 from .schema import create_tables, executions, owners, responses, sessions, turns
@@ -88,7 +77,7 @@ class RecordStore:
         """Record a dispatch that runs."""
         with self.writing() as connection:
             hold_lease(connection, self.owner, self.lease)
-            values = execution_values(record) | {"owner": self.owner.id, "started_at": wall()}
+            values = columns_of(record) | {"owner": self.owner.id, "created_at": wall(), "started_at": wall()}
             connection.execute(insert(executions).values(**values))
 
     def begin_turn(self, turn: TurnRecord) -> None:
@@ -98,20 +87,20 @@ class RecordStore:
         )
         with self.writing() as connection:
             hold_lease(connection, self.owner, self.lease)
-            connection.execute(insert(turns).values(**turn_values(turn), owner=self.owner.id))
-            connection.execute(insert(responses).values(**response_values(response), owner=self.owner.id))
+            connection.execute(insert(turns).values(**columns_of(turn), owner=self.owner.id, started_at=wall()))
+            connection.execute(insert(responses).values(**columns_of(response), owner=self.owner.id, created_at=wall()))
 
     def commit_response(self, response: ResponseRecord) -> bool:
         """Record the answer; return False if it is refused: someone has ended it already (a restart, say).
 
         A response whose beginning could not be recorded is recorded now.
         """
-        values = response_values(response) | {"owner": self.owner.id, "ended_at": wall()}
+        values = columns_of(response) | {"owner": self.owner.id, "created_at": wall(), "ended_at": wall()}
         return self._settle(responses, responses.c.turn_id, ResponseStatus.PROCESSING, values)
 
     def commit_turn(self, turn: TurnRecord) -> bool:
         """Record how a turn ended; return False if it had ended already."""
-        values = turn_values(turn) | {"owner": self.owner.id, "ended_at": wall()}
+        values = columns_of(turn) | {"owner": self.owner.id, "started_at": wall(), "ended_at": wall()}
         return self._settle(turns, turns.c.id, TurnStatus.RUNNING, values)
 
     def transition(
@@ -128,19 +117,19 @@ class RecordStore:
         """Return the record of an execution."""
         with self.reading() as connection:
             row = connection.execute(select(executions).where(executions.c.id == execution_id)).first()
-            return None if row is None else execution_of(row)
+            return None if row is None else record_of(ExecutionRecord, row)
 
     def turns(self, execution_id: str) -> list[TurnRecord]:
         """Return the records of an execution's turns, in the order they began."""
         with self.reading() as connection:
             found = select(turns).where(turns.c.execution_id == execution_id).order_by(turns.c.started_at)
-            return [turn_of(row) for row in connection.execute(found)]
+            return [record_of(TurnRecord, row) for row in connection.execute(found)]
 
     def responses(self, execution_id: str) -> list[ResponseRecord]:
         """Return the responses of an execution, in the order they began."""
         with self.reading() as connection:
             found = select(responses).where(responses.c.execution_id == execution_id).order_by(responses.c.created_at)
-            return [response_of(row) for row in connection.execute(found)]
+            return [record_of(ResponseRecord, row) for row in connection.execute(found)]
 
     def session(self, conversation: str, member: str) -> str | None:
         """Return the session that *member* may resume in *conversation*."""
@@ -227,4 +216,4 @@ def move(
     done = connection.execute(update(executions).where(this, executions.c.status.in_(sources)).values(**values))
     if done.rowcount == 0:
         return None
-    return execution_of(connection.execute(select(executions).where(this)).one())
+    return record_of(ExecutionRecord, connection.execute(select(executions).where(this)).one())
