@@ -3,9 +3,10 @@
 from .chain import Chain
 from .chain_report import ChainResult, StepReport
 from .context import Results, StepContext
-from .limit_advice import Advice, StepAdvice, suggest_limits
 from .step import Settled, Step
+from .step_advice import Advice, StepAdvice
 from .step_status import RunStatus, StepStatus
+from .suggested_limits import suggest_limits
 
 __all__ = [
     "Advice",

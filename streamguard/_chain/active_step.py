@@ -1,110 +1,118 @@
-"""A step at work: its budget, whether and why it was cut, and what its ending means."""
+"""A step that runs: its budget, whether and why it was cut, and what its end means."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from .._core.deadline import Deadline
 from .._core.pump import Feed, Pump
-from .attempts import Ended
 from .context import StepContext
-from .failure_reasons import Fault, fault_of
-from .run_state import Stop
+from .failure_reasons import Failure, failure_of
 from .step import Step
-from .step_status import Budget, Limiter
-
-__all__ = ["Running", "Unsettled", "alarm", "budget_facts"]
+from .step_status import Budget, Limiter, StopReason
 
 
-def _nothing() -> None:
-    """There is no place to free yet."""
+@dataclass(frozen=True, slots=True)
+class StepEnd:
+    """How a step's function ended, and when."""
+
+    value: Any
+    error: BaseException | None
+    at: float
+    """The monotonic instant of the end. It decides what is late, not the instant at which the run notices."""
+    cancelled: bool
+    """Whether the step was cancelled by then."""
+    timed_out: bool = False
+    """Whether any attempt timed out: the effect of that attempt is unknown."""
+
+
+@dataclass(frozen=True, slots=True)
+class OpenWrite:
+    """A write that timed out, while `verify=` asks its service about it."""
+
+    failure: Failure
+    error: BaseException | None
+    facts: dict[str, Any]
 
 
 @dataclass(slots=True, eq=False)
-class Running:
-    """A step that is at work, or has been cut and is within its grace."""
+class ActiveStep:
+    """A step that runs, or that was cut and is within its grace. `ctx.deadline` is the instant at which it is cut."""
 
     step: Step[Any]
     ctx: StepContext
     budget: Budget
-    until: Deadline | None
     begun: float
     """The monotonic instant of its start."""
     started_after: float
     """Seconds since the start of the run."""
-    settles: "Unsettled | None" = None
-    """Set while it is the step's `verify=` that is at work."""
+    free: Callable[[], None]
+    """Gives its place among the active steps back."""
+    open_write: OpenWrite | None = None
+    """Set while the step's `verify=` runs, not the step itself."""
     pump: Pump[None] | None = None
-    cut: Limiter | Stop | None = None
+    cut: Limiter | StopReason | None = None
     grace_ends: float | None = None
     overran: bool = False
-    free: Callable[[], None] = _nothing
-    """Tells that its place among the steps at work is free again."""
 
     @property
     def next_instant(self) -> float | None:
-        """When something must be done about it, if it does not end before."""
+        """When the run must act on it, if it does not end before."""
         if self.grace_ends is not None:
             return self.grace_ends
-        return None if self.until is None else self.until.at
+        return None if self.ctx.deadline is None else self.ctx.deadline.at
 
-    def stop(self, reason: Limiter | Stop, grace_ends: float) -> None:
-        """Cut it, unless that has been done; it should be gone by *grace_ends*."""
+    def is_late(self, at: float) -> bool:
+        """Whether its budget is spent at the instant *at*."""
+        return self.ctx.deadline is not None and at >= self.ctx.deadline.at
+
+    def stop(self, reason: Limiter | StopReason, grace_ends: float) -> None:
+        """Cut it, unless it is cut already; it should have ended by *grace_ends*."""
         if self.cut is None:
             self.cut, self.grace_ends = reason, grace_ends
             self.ctx.token.cancel(reason)
 
-    def fault(self, ended: Ended) -> Fault | None:
-        """Return what kept it from succeeding; None if it succeeded, or (`ended.failure`) if it has a bug.
+    def failure(self, end: StepEnd) -> Failure | None:
+        """Return why it did not succeed; None if it succeeded, or if `end.error` is a bug.
 
-        What it returns or raises once it is late, or has been cut, is only the noise of that.
+        After its limit or a cut, what it returns or raises does not count.
         """
-        late = self.until is not None and ended.at >= self.until.at
-        if not late and not ended.cancelled:
-            return None if ended.failure is None else fault_of(ended.failure, self.step.handles)
+        late = self.is_late(end.at)
+        if not late and not end.cancelled:
+            return None if end.error is None else failure_of(end.error, self.step.handles)
         if self.cut == "critical_failed" or self.cut == "run_cancelled":
-            return Fault("cancelled", self.cut)
+            return Failure("cancelled", self.cut)
         if late or self.cut is not None:
-            return Fault("timeout", self.budget.limiter)
-        return Fault("error", "stream_cancelled")  # by its own code, through `ctx.token`
+            return Failure("timeout", self.budget.limiter)
+        return Failure("error", "stream_cancelled")  # by its own code, through `ctx.token`
 
-    def is_unsettled(self, fault: Fault, ended: Ended) -> bool:
-        """Whether it may have changed something, and *fault*, or an attempt before, leaves open whether it did."""
-        is_open = fault.status == "timeout" or (fault.status == "error" and ended.timed_out)
-        return is_open and self.ctx.attempt > 0 and self.step.is_write(self.ctx)
+    def leaves_open(self, failure: Failure, end: StepEnd) -> bool:
+        """Whether it is a write whose effect is unknown after *failure*, or after an earlier attempt."""
+        timed_out = failure.status == "timeout" or (failure.status == "error" and end.timed_out)
+        return timed_out and self.ctx.attempt > 0 and self.step.is_write(self.ctx)
 
-    def facts(self, ended: Ended) -> dict[str, Any]:
-        """Return what a report says about how it ran."""
+    def facts(self, end: StepEnd) -> dict[str, Any]:
+        """Return how it ran, as fields of its report."""
         return {
             **budget_facts(self.step, self.budget),
             "started_after": self.started_after,
-            "duration": max(0.0, ended.at - self.begun),
+            "duration": max(0.0, end.at - self.begun),
             "attempts": self.ctx.attempt,
             "overran": self.overran,
             "idempotency_key": self.ctx.idempotency_key,
         }
 
 
-@dataclass(frozen=True, slots=True)
-class Unsettled:
-    """A write that timed out, while its service is asked about it."""
-
-    fault: Fault
-    failure: BaseException | None
-    facts: dict[str, Any]
-
-
 def budget_facts(step: Step[Any], budget: Budget) -> dict[str, Any]:
-    """Return what a report says about the budget of *step*."""
+    """Return the budget of *step*, as fields of its report."""
     reduced = step.limit is not None and budget.limiter == "deadline_exhausted"
     return {"budget": budget.seconds, "budget_reduced": reduced}
 
 
 @contextmanager
-def alarm(running: Running) -> Iterator[None]:
-    """Cancel the token of *running* when its budget ends within the block, from a thread that does nothing else."""
-    until, token = running.until, running.ctx.token
+def alarm(active: ActiveStep) -> Iterator[None]:
+    """Cancel the token of *active* when its budget ends within the block, from a thread of its own."""
+    until, token = active.ctx.deadline, active.ctx.token
     if until is None:
         yield
         return
@@ -113,9 +121,9 @@ def alarm(running: Running) -> Iterator[None]:
         def ring(_feed: Feed) -> None:
             while not off.wait(until.remaining()):
                 if until.expired:
-                    token.cancel(running.budget.limiter)
+                    token.cancel(active.budget.limiter)
 
-        Pump(ring, off, name=f"alarm-{running.step.name}").start()
+        Pump(ring, off, name=f"alarm-{active.step.name}").start()
         try:
             yield
         finally:

@@ -1,76 +1,57 @@
-"""Run one step's function, with its retries, inside its budget. This is what runs in the step's thread."""
+"""Run a step's function inside its budget, with its retries. This runs in the step's thread."""
 
-import random
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable
 from typing import Any
+
+import tenacity
 
 from .._core.bounded import refuse_unrun
 from .._core.cancel import current_token
 from .._core.clock import monotonic
-from .._core.deadline import Deadline, deadline
-from .._http import retry_after
+from .._core.deadline import deadline
+from .._stream.upstream.retry import requested_pause
+from .active_step import StepEnd
 from .context import StepContext
-from .failure_reasons import fault_of, is_retryable
+from .failure_reasons import failure_of, is_retryable
 from .step import Step
 
-__all__ = ["Ended", "perform"]
+BeforePause = Callable[[int, BaseException], object]
+"""Called with the number and the error of an attempt that failed, before the pause that another attempt follows."""
 
-Retrying = Callable[[int, BaseException], object]
-"""Called with the attempt that failed, and its failure, before the pause that another attempt follows."""
-
-_FIRST_PAUSE = 0.1
-_LONGEST_PAUSE = 2.0
+_backoff = tenacity.wait_random_exponential(multiplier=0.1, max=2)
+"""Seconds between attempts: random, up to 0.1 after the first, up to 0.2 after the second, never more than 2."""
 
 
-@dataclass(frozen=True, slots=True)
-class Ended:
-    """The last word of a step's function, and when it was spoken."""
+def perform(step: Step[Any], call: Callable[[StepContext], Any], ctx: StepContext, before_pause: BeforePause) -> StepEnd:
+    """Call *call* under the step's token and budget, and again after an error if the step may be retried.
 
-    value: Any
-    failure: BaseException | None
-    at: float
-    """The monotonic instant at which it ended: that decides what is late, not when somebody looked."""
-    cancelled: bool
-    """Whether the step had been cancelled by then."""
-    timed_out: bool = False
-    """Whether any of its attempts did, so that nobody knows what that one may have changed."""
-
-
-def perform(
-    step: Step[Any], call: Callable[[StepContext], Any], ctx: StepContext, until: Deadline | None, retrying: Retrying
-) -> Ended:
-    """Call *call* under the step's token and budget, again after a failure if the step may be retried.
-
-    Raises only what came from outside: into the caller's own thread, where inline steps are, Ctrl-C and other signals.
+    Raises only what interrupts the caller's own thread, in which inline steps run: Ctrl-C and other signals.
     """
     current_token.set(ctx.token)
-    with deadline(until):
-        return _attempts(step, call, ctx, until, retrying)
+    with deadline(ctx.deadline):
+        return _attempts(step, call, ctx, before_pause)
 
 
-def _attempts(
-    step: Step[Any], call: Callable[[StepContext], Any], ctx: StepContext, until: Deadline | None, retrying: Retrying
-) -> Ended:
+def _attempts(step: Step[Any], call: Callable[[StepContext], Any], ctx: StepContext, before_pause: BeforePause) -> StepEnd:
     value: Any = None
-    failure: BaseException | None = None
+    error: BaseException | None = None
     timed_out = False
     caught = Exception if step.inline else BaseException
-    while not ctx.token.cancelled and not (until is not None and until.expired):
+    while not ctx.token.cancelled and ctx.remaining() != 0:
         ctx.attempt += 1
-        value, failure = _once(step, call, ctx, caught)
-        fault = None if failure is None else fault_of(failure, step.handles)
-        timed_out = timed_out or (fault is not None and fault.status == "timeout")
-        pause = None if failure is None else _pause_after(failure, step, ctx.attempt, until)
-        if failure is None or pause is None:
+        value, error = _once(step, call, ctx, caught)
+        failure = None if error is None else failure_of(error, step.handles)
+        timed_out = timed_out or (failure is not None and failure.status == "timeout")
+        pause = None if error is None else _pause_after(error, step, ctx)
+        if error is None or pause is None:
             break
-        retrying(ctx.attempt, failure)
+        before_pause(ctx.attempt, error)
         if ctx.token.wait(pause):
             break
     try:
-        return Ended(value, failure, monotonic(), ctx.token.cancelled, timed_out)
+        return StepEnd(value, error, monotonic(), ctx.token.cancelled, timed_out)
     finally:
-        del value, failure  # the traceback of the failure refers to this frame
+        del value, error  # the traceback of the error refers to this frame
 
 
 def _once(
@@ -82,23 +63,12 @@ def _once(
         return None, exc
 
 
-def _pause_after(failure: BaseException, step: Step[Any], attempt: int, until: Deadline | None) -> float | None:
-    """Return the seconds to wait before another attempt; None if there shall be none, or no time would be left for it."""
-    if attempt > step.retries or not is_retryable(failure, step.handles):
+def _pause_after(error: BaseException, step: Step[Any], ctx: StepContext) -> float | None:
+    """Return the seconds to wait before another attempt; None if none is allowed, or if no time would be left for it."""
+    if ctx.attempt > step.retries or not is_retryable(error, step.handles):
         return None
-    asked = _asked(failure)
-    backoff = random.uniform(0, min(_LONGEST_PAUSE, _FIRST_PAUSE * 2 ** (attempt - 1)))
-    pause = backoff if asked is None else max(backoff, asked)
-    return None if until is not None and pause >= until.remaining() else pause
-
-
-def _asked(failure: BaseException) -> float | None:
-    """Return the seconds that the service asked to wait; None if it did not, or if its exception will not say."""
-    try:
-        asked = getattr(failure, "retry_after", None)
-        if asked is None:
-            headers = getattr(getattr(failure, "response", None), "headers", None)
-            asked = retry_after(headers.get("Retry-After")) if isinstance(headers, Mapping) else None
-    except Exception:  # a property of somebody else's class
-        return None
-    return asked if isinstance(asked, int | float) else None
+    state = tenacity.RetryCallState(None, None, (), {})  # type: ignore[arg-type] # a wait reads the number alone
+    state.attempt_number = ctx.attempt
+    pause = max(_backoff(state), requested_pause(error) or 0.0)
+    left = ctx.remaining()
+    return None if left is not None and pause >= left else pause

@@ -14,15 +14,14 @@ from .._core.deadline import Deadline, current_deadline
 from .._core.limits import NOT_GIVEN, seconds_of
 from ..errors import UsageError
 from ..session import Session
-from .chain_report import ChainResult, Messages, message_of
-from .chain_run import Run
+from .chain_report import ChainResult, Messages, message_of, run_status
+from .chain_run import ChainRun
 from .context import SessionSource, StepContext
-from .limit_advice import Advice, Samples, StepAdvice, suggest_limits
-from .run_state import Ledger
+from .run_state import RunState
 from .step import Seconds, Step, StepOptions, make_step, not_negative
-from .step_status import RUN_STATUSES, run_status
-
-__all__ = ["Chain"]
+from .step_advice import Advice, Samples, StepAdvice
+from .step_status import RUN_STATUSES
+from .suggested_limits import suggest_limits
 
 T = TypeVar("T")
 F = TypeVar("F")
@@ -31,21 +30,20 @@ _MIN_BUDGET_SECONDS = 0.01
 
 
 class Chain:
-    """Steps that call external services, all of them under one deadline.
+    """Steps that call external services, all under one deadline.
 
-    name:         a constant: it is in logs, results and messages.
+    name:         a constant, used in logs, results and messages.
     deadline:     seconds for a whole run; None: only a surrounding `deadline()` bounds it. 0 or less starts nothing.
-    max_parallel: how many steps may be at work at once; those that need each other never are. Default 1: in the order in
-                  which they are declared.
-    reserve:      seconds of the deadline that no step may use, for what comes behind the run. Default 0.
-    min_budget:   a step for which fewer seconds are left does not start. Default 0.01, or the step's limit if that is less.
-    messages:     a sentence for people by run status: text, or a callable that makes it of the `ChainResult`.
-    answer:       makes the answer of a completed run out of its `ChainResult`.
-    session:      the `streamguard.Session` of all runs. Default: one for each run, for a session keeps cookies.
+    max_parallel: how many steps run at once. Default 1: the steps run in the order in which they are declared.
+    reserve:      seconds of the deadline that no step may use, for the work after the run. Default 0.
+    min_budget:   a step with fewer seconds left does not start. Default 0.01, or the step's limit if that is less.
+    messages:     a sentence for users by run status: text, or a function that returns it for the `ChainResult`.
+    answer:       a function that returns the answer for the `ChainResult` of a completed run.
+    session:      the `streamguard.Session` of all runs. Default: one for each run, because a session keeps cookies.
     samples:      how many durations of each step are kept for `advice()`. Default 1000; 0 keeps none.
 
     Declare the steps with `@chain.step(limit=..., fallback=...)`; a step without a fallback is critical. `run()` may be
-    called again and again, from any thread, many at a time.
+    called repeatedly, from any thread, also at the same time.
 
     Raises TypeError or UsageError, naming the argument.
     """
@@ -112,21 +110,22 @@ class Chain:
         """Declare a step: `@chain.step`, `@chain.step(limit=0.4, fallback=None)`, or `chain.step(fn, limit=0.4)`.
 
         limit:         seconds that the step may take, all attempts together; None: only the deadline bounds it.
-        fallback:      what stands in if it fails: a value, copied for each use, or a function of its `StepReport`, which
+        fallback:      the value if the step fails: a value, copied for each use, or a function of its `StepReport`, which
                        runs in the caller's thread and must be quick. Not given: the step is critical.
         fallback_name: for reports. Default: the function's name, or "fallback".
-        needs:         steps, or their names, that must have a value before it starts, and whose values it gets.
-        handles:       further exceptions that are somebody else's failure; all but these, streamguard's, requests',
-                       OSError and invalid JSON are bugs, and `run()` raises them.
-        retries:       further attempts after a failure that may pass, inside of the limit. Default 0.
-        idempotent:    doing it twice does no harm. Default False.
-        idempotency_key: it is a write that sends `ctx.idempotency_key`, one for all attempts of a run. Default False.
-        verify:        for a write: asks the service, after a timeout, what became of it; returns a `Settled`, or None.
-        inline:        run it in the caller's thread, with no other step beside it. Then only its sockets can be cut.
-        min_budget, reserve: as the chain's, for this step alone.
-        name:          default: the function's.
+        needs:         steps, or their names, that must have a value before it starts. It gets their values.
+        handles:       further exceptions that mean that the step failed. Streamguard's and requests' errors, OSError and
+                       invalid JSON always do. All others are bugs, and `run()` raises them.
+        retries:       further attempts after a failure that may pass, within the limit. Default 0.
+        idempotent:    repeating the step does no harm. Default False.
+        idempotency_key: the step is a write that sends `ctx.idempotency_key`, the same for all attempts. Default False.
+        verify:        for a write: a function of ctx that asks the service after a timeout whether the write was done. It
+                       returns a `Settled`, or None if it cannot tell.
+        inline:        run the step in the caller's thread, alone. Then only its sockets can be cut.
+        min_budget, reserve: the chain's options, for this step.
+        name:          default: the function's name.
 
-        Raises UsageError for a name that is taken, and for retries of what is not declared safe to repeat.
+        Raises UsageError for a name that is taken, and for retries of a step that is not declared safe to repeat.
         """
         if fn is None:
             return functools.partial(self._declare, fallback, options)
@@ -135,23 +134,24 @@ class Chain:
     add = step
 
     def run(self, *, cancel: CancelToken | None = None, **inputs: Any) -> ChainResult:
-        """Run the steps; *inputs* are their `ctx.inputs`. Returns when all are done, or the deadline has come.
+        """Run the steps and return the result when all have ended, at the latest at the deadline.
 
         cancel: a token whose cancel ends the run. Default: the current one.
+        inputs: the `ctx.inputs` of the steps.
 
-        What services do is in the result, whose `status` must be looked at. Raises only bugs, as themselves: what a step
-        raised that is nobody's failure, what `answer=` or `messages=` raised, and UsageError for steps that need each other
-        in a circle, or that do not exist.
+        Failures of services do not raise: check the `status` of the result. Only bugs raise, unchanged: an exception of a
+        step that is not a failure of a service, an exception of `answer=` or `messages=`, and UsageError for steps that
+        need each other in a circle or that do not exist.
 
         Limits
-            A step that ignores its cancel is left behind 0.04 s after its limit: its report says `overran`, its late
-            result is dropped, its thread goes on until it ends by itself.
+            A step that ignores its cancel is abandoned 0.04 s after its limit: its report says `overran`, its late result
+            is dropped, and its thread goes on until it ends by itself.
         """
         steps = dict(self._steps)
-        ledger, source = Ledger(self.name), SessionSource(self._session)
+        state, source = RunState(self.name), SessionSource(self._session)
         until, begun = self._until(), monotonic()
         given = None if until is None else until.remaining()
-        work = Run(
+        run = ChainRun(
             steps=steps,
             order=self._order(steps),
             inputs=MappingProxyType(inputs),
@@ -159,17 +159,17 @@ class Chain:
             parent=_parent(cancel),
             source=source,
             max_parallel=self.max_parallel,
-            ledger=ledger,
+            state=state,
         )
-        ledger.tell.started()
+        state.notify.started()
         try:
-            contextvars.copy_context().run(work.go)
+            contextvars.copy_context().run(run.go)
         except BaseException as exc:
-            ledger.tell.raised(exc, monotonic() - begun)
+            state.notify.raised(exc, monotonic() - begun)
             raise
         finally:
             source.close()
-        return self._conclude(ledger, deadline=given, elapsed=monotonic() - begun)
+        return self._conclude(state, deadline=given, elapsed=monotonic() - begun)
 
     def advice(
         self,
@@ -181,9 +181,9 @@ class Chain:
         min_count: int = 100,
         confidence: float | None = None,
     ) -> Advice:
-        """Return what this chain's runs suggest for each limit, beside how often each fired; `print()` shows a table.
+        """Return the limit that the runs of this chain suggest for each step, and how often each limit fired.
 
-        The options are those of `suggest_limits()`. Nothing is changed: limits are yours to set.
+        `print()` shows a table. The options are those of `suggest_limits()`. No limit changes.
         """
         kept = self._samples.durations()
         suggested = suggest_limits(
@@ -211,40 +211,40 @@ class Chain:
     def _declare(self, fallback: object, options: StepOptions, fn: Callable[[StepContext], Any]) -> Step[Any]:
         step = make_step(fn, fallback=fallback, options=options, reserve=self._reserve, min_budget=self._min_budget)
         if self._steps.setdefault(step.name, step) is not step:
-            raise UsageError(f"{self.name!r} has a step {step.name!r} already; give this one another name=")
+            raise UsageError(f"chain {self.name!r} already has a step {step.name!r}: pass another name=")
         return step
 
     def _order(self, steps: Mapping[str, Step[Any]]) -> "graphlib.TopologicalSorter[str]":
         if not steps:
-            raise UsageError(f"{self.name!r} has no steps: declare some with @chain.step(...)")
+            raise UsageError(f"chain {self.name!r} has no steps: declare them with @chain.step(...)")
         for step in steps.values():
             for need in step.needs:
                 if need not in steps:
-                    raise UsageError(f"step {step.name!r} needs {need!r}, which {self.name!r} does not have")
+                    raise UsageError(f"step {step.name!r}: needs= must name steps of chain {self.name!r}, got {need!r}")
         order = graphlib.TopologicalSorter({name: step.needs for name, step in steps.items()})
         try:
             order.prepare()
         except graphlib.CycleError as exc:
-            raise UsageError(f"steps of {self.name!r} need each other in a circle: {' → '.join(exc.args[1])}") from None
+            raise UsageError(f"chain {self.name!r}: needs= forms a circle: {' → '.join(exc.args[1])}") from None
         return order
 
     def _until(self) -> Deadline | None:
         own = None if self.deadline is None else Deadline.after(self.deadline)
         return min((d for d in (own, current_deadline()) if d is not None), default=None)
 
-    def _conclude(self, ledger: Ledger, *, deadline: float | None, elapsed: float) -> ChainResult:
+    def _conclude(self, state: RunState, *, deadline: float | None, elapsed: float) -> ChainResult:
         result = ChainResult(
             name=self.name,
-            id=ledger.id,
-            status=run_status(ledger.reports.values()),
-            steps={name: ledger.reports[name] for name in self._steps if name in ledger.reports},
+            id=state.id,
+            status=run_status(state.reports.values()),
+            steps={name: state.reports[name] for name in self._steps if name in state.reports},
             deadline=deadline,
             elapsed=elapsed,
-            started_at=ledger.started_at,
-            values=ledger.values,
+            started_at=state.started_at,
+            values=state.values,
         )
         self._samples.note(result.steps.values())
-        ledger.tell.finished(result)
+        state.notify.finished(result)
         result = message_of(result, self._messages)
         if self._answer is None or result.status not in ("completed", "completed_with_fallback"):
             return result
@@ -253,20 +253,23 @@ class Chain:
 
 def _parent(cancel: CancelToken | None) -> CancelToken | None:
     if cancel is not None and not isinstance(cancel, CancelToken):
-        raise TypeError(f"cancel= takes a CancelToken, not {type(cancel).__name__}; no input can have that name")
+        kind = type(cancel).__name__
+        raise TypeError(f"cancel= must be a CancelToken, got {kind}: an input cannot be named 'cancel', which is reserved")
     return cancel if cancel is not None else current_token.get()
 
 
 def _check(*, name: object, max_parallel: object, messages: Messages, session: object, samples: object) -> None:
-    if not isinstance(name, str) or not name:
-        raise TypeError(f"a chain's name is a str, not {name!r}")
+    if not isinstance(name, str):
+        raise TypeError(f"name= must be a str, got {type(name).__name__}")
+    if not name:
+        raise UsageError("name= must not be empty")
     for option, value, least in (("max_parallel", max_parallel, 1), ("samples", samples, 0)):
         if isinstance(value, bool) or not isinstance(value, int):
-            raise TypeError(f"{option}= takes a whole number, not {type(value).__name__}")
+            raise TypeError(f"{option}= must be a whole number, got {type(value).__name__}")
         if value < least:
-            raise UsageError(f"{option}={value} is below {least}")
+            raise UsageError(f"{option}= must be {least} or more, got {value}")
     if session is not None and not isinstance(session, Session):
-        raise TypeError(f"session= takes a streamguard.Session, whose calls can be cut, not {type(session).__name__}")
+        raise TypeError(f"session= must be a streamguard.Session, whose calls can be cut, got {type(session).__name__}")
     unknown = messages.keys() - RUN_STATUSES.keys()
     if unknown:
-        raise UsageError(f"messages= has no status {min(unknown)!r}; there are {', '.join(RUN_STATUSES)}")
+        raise UsageError(f"messages= must have run statuses as keys ({', '.join(RUN_STATUSES)}), got {min(unknown)!r}")

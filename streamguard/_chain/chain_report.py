@@ -1,8 +1,8 @@
-"""What happened in a run: one report per step, and the result that holds them."""
+"""The result of a run, with one report for each step."""
 
 import dataclasses
 import datetime
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, Final, TypeVar, overload
 
@@ -11,8 +11,6 @@ from ..errors import StepFailedError
 from .step_key import StepKey
 from .step_status import RunStatus, StepStatus
 
-__all__ = ["ChainResult", "Messages", "StepReport", "message_of"]
-
 T = TypeVar("T")
 
 _PRIVATE: Final = frozenset({"error", "has_value"})
@@ -20,7 +18,7 @@ _PRIVATE: Final = frozenset({"error", "has_value"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepReport:
-    """How one step ended. Durations are seconds on the monotonic clock; what never happened is None."""
+    """How one step ended. Durations are seconds on the monotonic clock; None if it never happened."""
 
     name: str
     status: StepStatus
@@ -28,7 +26,7 @@ class StepReport:
     reason: str | None = None
     """Why, in one of the words of `docs/status.md`; None for a plain ok, and for a bug."""
     critical: bool
-    """Whether the run cannot do without it: it has no fallback."""
+    """Whether it has no fallback, so that the run needs its value."""
     fallback: str | None = None
     """The name of the fallback whose value stands in for the step's; None if none was used."""
     has_value: bool = False
@@ -36,34 +34,34 @@ class StepReport:
     limit: float | None = None
     """The step's own `limit=`."""
     budget: float | None = None
-    """The seconds it really had: the smaller of its limit and what the deadline left."""
+    """The seconds that it had: the smaller of its limit and the time that the deadline left."""
     budget_reduced: bool = False
     """Whether the deadline left it less than its limit."""
     started_after: float | None = None
     """From the start of the run to the start of the step."""
     duration: float | None = None
-    """From its start until it returned, or was left behind."""
+    """From its start until it returned or was abandoned."""
     attempts: int = 0
     """Attempts started."""
     overran: bool = False
-    """Whether it ignored its cancel, and was still running when the run went on without it."""
+    """Whether it ignored its cancel, so that its thread was abandoned."""
     idempotency_key: str | None = None
-    """The key that its attempts could send, to ask the service about later."""
+    """The key that its attempts could send, for a later question to the service."""
     error_type: str | None = None
-    """Class name of what it, or its fallback, raised."""
+    """Class name of the exception of the step, or of its fallback."""
     error: BaseException | None = field(default=None, repr=False, compare=False)
-    """The exception itself, for the program; it may quote a URL or a server. Never published."""
+    """The exception, for the program. It may quote a URL or a server, so it is never published."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return the report as plain data, without the exception."""
         return {f.name: getattr(self, f.name) for f in fields(self) if f.name not in _PRIVATE}
 
     def to_log(self) -> dict[str, Any]:
-        """Return what a log line may hold: everything but the key, which is the service's business."""
+        """Return the report for a log line: without the exception and the key."""
         return {key: value for key, value in self.to_dict().items() if key != "idempotency_key"}
 
     def public(self) -> dict[str, Any]:
-        """Return what people may see: name, status, reason and fallback."""
+        """Return what users may see: name, status, reason and fallback."""
         return {"name": self.name, "status": self.status, "reason": self.reason, "fallback": self.fallback}
 
 
@@ -71,29 +69,29 @@ class StepReport:
 class ChainResult:
     """How a run ended: `result[step]` is a step's value, `result.steps[name]` its report.
 
-    `result[step]` raises `StepFailedError` where there is no value: nobody invents one. It takes the step, which keeps the
-    value's type, or its name.
+    `result[step]` takes the step, which keeps the value's type, or its name. It raises `StepFailedError` if the step has no
+    value.
     """
 
     name: str
-    """The chain's name."""
+    """The name of the chain."""
     id: str
-    """streamguard's own id of the run, as in its log line."""
+    """The id of the run, as in its log line."""
     status: RunStatus
     """completed, completed_with_fallback, waiting_external_service, cancelled."""
     message: str = ""
-    """One sentence for people: the chain's `messages=`, or ours."""
+    """One sentence for users: the chain's `messages=`, or the default."""
     answer: Any = None
-    """What `answer=` made of a completed run; else None."""
+    """What `answer=` returned for a completed run; else None."""
     steps: Mapping[str, StepReport]
     """The reports, in the order in which the steps were declared."""
     deadline: float | None = None
-    """Seconds that the run had when it started: the chain's deadline, or a nearer one around it."""
+    """Seconds that the run had when it started: the chain's deadline, or a nearer surrounding one."""
     elapsed: float
     started_at: datetime.datetime
     """The wall clock at the start: a label."""
     values: Mapping[str, Any] = field(default_factory=dict, compare=False)
-    """What the steps returned, and the fallbacks: only of steps that have a value."""
+    """The values of the steps and of the fallbacks; steps without a value are not in it."""
 
     @overload
     def __getitem__(self, step: StepKey[T]) -> T: ...
@@ -115,16 +113,16 @@ class ChainResult:
 
     def _repr_html_(self) -> str:
         lanes = [Lane(step.name, _span(step)) for step in self.steps.values()]
-        rows = [(step.name, _words(step)) for step in self.steps.values()]
+        rows = [(step.name, _html_row(step)) for step in self.steps.values()]
         title = f"run {self.name} {self.id}"
         return card(title, self.status, None, [*rows, ("elapsed", format_seconds(self.elapsed))], draw(lanes, self.elapsed))
 
     def __str__(self) -> str:
         title = f"run {self.name} {self.id}: {self.status} after {self.elapsed:.3f} s"
-        return "\n".join([title, *(f"  {_row(report)}" for report in self.steps.values())])
+        return "\n".join([title, *(f"  {_text_row(report)}" for report in self.steps.values())])
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the result as plain data for machines: everything but the values and the exceptions."""
+        """Return the result as plain data, without the values and the exceptions."""
         return {
             "name": self.name,
             "id": self.id,
@@ -138,10 +136,10 @@ class ChainResult:
         }
 
     def public(self) -> dict[str, Any]:
-        """Return what people may see: an allow-list of words, names that you chose, `message` and `answer`.
+        """Return what users may see: statuses, reasons, the names that you chose, `message` and `answer`.
 
-        No URL, header, token, argument, server's or exception's text is in it, unless your own `messages=` or `answer=`
-        put it there.
+        It holds no URL, header, token or argument, and no text of a server or an exception, unless your own `messages=` or
+        `answer=` adds it.
         """
         return {
             "name": self.name,
@@ -153,7 +151,7 @@ class ChainResult:
         }
 
     def to_log(self) -> dict[str, Any]:
-        """Return what a log line may hold: neither message nor answer, which are yours."""
+        """Return the result for a log line: without message and answer."""
         kept = {key: value for key, value in self.to_dict().items() if key not in ("message", "answer")}
         return {**kept, "steps": [report.to_log() for report in self.steps.values()]}
 
@@ -169,12 +167,22 @@ class ChainResult:
         )
 
 
+def run_status(steps: Iterable[StepReport]) -> RunStatus:
+    """Return the status of the run with these *steps*: without a value of each there is no completion."""
+    reports = list(steps)
+    if any(report.reason == "run_cancelled" for report in reports):
+        return "cancelled"
+    if not all(report.has_value for report in reports):
+        return "waiting_external_service"
+    return "completed_with_fallback" if any(report.fallback is not None for report in reports) else "completed"
+
+
 Messages = Mapping[str, "str | Callable[[ChainResult], str]"]
-"""What to say, by run status."""
+"""A sentence for users, by run status."""
 
 
 def message_of(result: ChainResult, messages: Messages) -> ChainResult:
-    """Return *result* with its message: the caller's own for that status, called with the result if it is a callable."""
+    """Return *result* with its message: the one of *messages* for its status, else the default."""
     own = messages.get(result.status)
     text = own(result) if callable(own) else own
     return dataclasses.replace(result, message=_default_message(result) if text is None else text)
@@ -192,10 +200,21 @@ def _default_message(result: ChainResult) -> str:
     return f"Waiting for an external service. No decision was taken. Without a value: {without}."
 
 
-def _row(report: StepReport) -> str:
-    why = f" ({report.reason})" if report.reason else ""
-    notes = [f"fallback {report.fallback}"] * (report.fallback is not None) + ["overran"] * report.overran
-    return f"{report.name:<20} {report.status + why:<36} {format_seconds(report.duration):>9}  {', '.join(notes)}".rstrip()
+def _text_row(report: StepReport) -> str:
+    ending, duration = f"{report.status}{_why(report)}", format_seconds(report.duration)
+    return f"{report.name:<20} {ending:<36} {duration:>9}  {', '.join(_notes(report))}".rstrip()
+
+
+def _why(report: StepReport) -> str:
+    return f" ({report.reason})" if report.reason else ""
+
+
+def _notes(report: StepReport) -> list[str]:
+    return [
+        *([f"{report.attempts} attempts"] if report.attempts > 1 else []),
+        *([f"fallback {report.fallback}"] if report.fallback is not None else []),
+        *(["overran"] if report.overran else []),
+    ]
 
 
 def _span(step: StepReport) -> tuple[Span, ...]:
@@ -204,7 +223,5 @@ def _span(step: StepReport) -> tuple[Span, ...]:
     return (Span(step.started_after, step.started_after + step.duration, step.status),)
 
 
-def _words(step: StepReport) -> str:
-    why = f" ({step.reason})" if step.reason else ""
-    stand_in = f", fallback {step.fallback}" if step.fallback else ""
-    return f"{step.status}{why}{stand_in}, {format_seconds(step.duration)}"
+def _html_row(report: StepReport) -> str:
+    return ", ".join([f"{report.status}{_why(report)}", *_notes(report), format_seconds(report.duration)])

@@ -1,7 +1,7 @@
-"""One run of a chain: start what is ready, wait for whatever comes first, settle each step once.
+"""One run of a chain: start what is ready, wait for the next event, record each step once.
 
-All of it happens in the caller's thread, but for the steps themselves. Whatever ends puts an event into one queue; the
-caller's thread waits on that queue, and never longer than until the next limit.
+All of this happens in the caller's thread, except the steps. Each end of a step is an event in one queue; the caller's
+thread waits on that queue, at most until the next limit.
 """
 
 import contextvars
@@ -10,7 +10,7 @@ import graphlib
 import queue
 import uuid
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import Any, TypeAlias
 
 from .._core.bounded import GRACE_SECONDS, left_behind
 from .._core.cancel import CancelToken, current_token
@@ -20,27 +20,27 @@ from .._core.pump import Feed, Pump
 from .._core.waits import take
 from ..errors import StreamguardError, UsageError
 from ..telemetry.pools import take_place
-from .active_step import Running, Unsettled, alarm, budget_facts
-from .attempts import Ended, perform
-from .chain_report import StepReport
+from .active_step import ActiveStep, OpenWrite, StepEnd, alarm, budget_facts
+from .attempts import perform
 from .context import Results, SessionSource, StepContext
-from .failure_reasons import Fault
-from .run_state import Ledger, Stop
+from .failure_reasons import Failure
+from .run_state import RunState
 from .step import Settled, Step
-from .step_status import Budget, plan_budget
+from .step_status import Budget, StopReason, plan_budget
 
-__all__ = ["Run"]
+Events: TypeAlias = "queue.SimpleQueue[tuple[ActiveStep, StepEnd] | None]"
+"""The ends of steps; None for a cancel of the run."""
 
 
-class Run:
+class ChainRun:
     """The work of one `Chain.run()`.
 
-    steps:        by name, in the order in which they were declared.
+    steps:        by name, in the order in which they are declared.
     order:        their order by needs, prepared.
-    until:        the deadline, or None.
+    until:        the deadline of the run, or None.
     parent:       the caller's token, or None: the run works under a child of it.
-    max_parallel: steps at work at the same time. A thread that was left behind keeps its slot, but never the last one: it
-                  must not keep the run waiting.
+    max_parallel: how many steps run at once. A thread that was abandoned keeps its slot, but never the last one: the run
+                  must not wait for it.
     """
 
     def __init__(
@@ -53,34 +53,34 @@ class Run:
         parent: CancelToken | None,
         source: SessionSource,
         max_parallel: int,
-        ledger: Ledger,
+        state: RunState,
     ) -> None:
         self._steps, self._order, self._inputs = steps, order, inputs
         self._until, self._source, self._max_parallel = until, source, max_parallel
-        self._ledger = ledger
+        self._state = state
         self._token = CancelToken() if parent is None else parent.child()
-        self._events: queue.SimpleQueue[tuple[Running, Ended] | None] = queue.SimpleQueue()
+        self._events: Events = queue.SimpleQueue()
         self._positions = {name: position for position, name in enumerate(steps)}
         self._ready: list[str] = []
         self._waiting: set[str] = set()
-        """Those that are ready, and wait for a slot: they are judged again when there is one."""
-        self._running: list[Running] = []
+        """Ready steps that wait for a slot: they are checked again when there is one."""
+        self._active: list[ActiveStep] = []
         self._stuck: list[Pump[None]] = []
         self._bug: BaseException | None = None
         self._begun = monotonic()
 
     def go(self) -> None:
-        """Run all steps into the ledger. Raises only a bug of a step's, as itself.
+        """Run all steps and record them in the state. Raises only a bug of a step, unchanged.
 
-        Sets the current token and the ambient deadline: to be called in a context of its own.
+        Sets the current token and the ambient deadline, so call it in a context of its own.
         """
         current_token.set(self._token)
         unregister = self._token.on_cancel(functools.partial(self._events.put, None))
         try:
             with deadline(self._until):
                 self._work_through()
-        except BaseException:  # Ctrl-C, or whatever a signal handler raised: let go of the steps, and do not wait for them
-            self._let_go()
+        except BaseException:  # Ctrl-C, or an exception of a signal handler: cancel the steps and do not wait for them
+            self._abandon()
             raise
         finally:
             unregister()
@@ -89,7 +89,7 @@ class Run:
 
     def _work_through(self) -> None:
         self._start_ready()
-        while self._running or self._ready:
+        while self._active or self._ready:
             self._wait()
             self._start_ready()
 
@@ -98,7 +98,7 @@ class Run:
             pass
 
     def _start_one(self) -> bool:
-        """Start, or settle unstarted, the first step for which that can be done; return whether there was one."""
+        """Start, or record as not started, the first step for which that is possible; return whether there was one."""
         self._note_cancel()
         if self._order.is_active():
             self._ready = sorted([*self._ready, *self._order.get_ready()], key=self._positions.__getitem__)
@@ -107,12 +107,12 @@ class Run:
             if self._begin(step):
                 return True
             if step.inline:
-                return False  # it waits to be alone: nothing may slip in before it
+                return False  # it needs all slots: no later step may take one
         return False
 
     def _begin(self, step: Step[Any]) -> bool:
         has_slot = self._has_slot(step)
-        if step.name in self._waiting and not has_slot and self._ledger.stopped is None:
+        if step.name in self._waiting and not has_slot and self._state.stopped is None:
             return False
         budget = self._budget(step, reserve=step.reserve, min_budget=step.min_budget)
         obstacle = self._obstacle(step, budget)
@@ -124,20 +124,20 @@ class Run:
             self._fail(step, obstacle, **budget_facts(step, budget))
         else:
             key = uuid.uuid4().hex if step.idempotency_key else None
-            self._ledger.tell.step_started(step, budget)
+            self._state.notify.step_started(step, budget)
             self._launch(self._prepare(step, budget, key), step.fn)
         return True
 
-    def _obstacle(self, step: Step[Any], budget: Budget) -> Fault | None:
-        """Return how the step ends without having started, if anything is in its way."""
-        if self._ledger.stopped == "run_cancelled":
-            return Fault("cancelled", "run_cancelled")
-        missing = [self._ledger.reports[need] for need in step.needs if need not in self._ledger.values]
+    def _obstacle(self, step: Step[Any], budget: Budget) -> Failure | None:
+        """Return how the step ends without a start, if it cannot start."""
+        if self._state.stopped == "run_cancelled":
+            return Failure("cancelled", "run_cancelled")
+        missing = [self._state.reports[need] for need in step.needs if need not in self._state.values]
         if any(report.reason != "critical_failed" for report in missing):
-            return Fault("skipped", "dependency_failed")
-        if self._ledger.stopped is not None:
-            return Fault("skipped", self._ledger.stopped)
-        return None if budget.starts else Fault("skipped", budget.limiter)
+            return Failure("skipped", "dependency_failed")
+        if self._state.stopped is not None:
+            return Failure("skipped", self._state.stopped)
+        return None if budget.starts else Failure("skipped", budget.limiter)
 
     def _budget(self, step: Step[Any], *, reserve: float = 0.0, min_budget: float = 0.0) -> Budget:
         remaining = None if self._until is None else self._until.remaining()
@@ -145,57 +145,59 @@ class Run:
 
     def _has_slot(self, step: Step[Any]) -> bool:
         if step.inline:
-            return not self._running
+            return not self._active
         self._stuck = [pump for pump in self._stuck if pump.thread.is_alive()]
-        return len(self._running) < max(1, self._max_parallel - len(self._stuck))
+        return len(self._active) < max(1, self._max_parallel - len(self._stuck))
 
-    def _prepare(self, step: Step[Any], budget: Budget, key: str | None) -> Running:
+    def _prepare(self, step: Step[Any], budget: Budget, key: str | None, asks: OpenWrite | None = None) -> ActiveStep:
         own = None if budget.seconds is None else Deadline.after(budget.seconds)
-        until = min((d for d in (own, self._until) if d is not None), default=None)
         context = StepContext(
             inputs=self._inputs,
-            results=Results({need: self._ledger.values[need] for need in step.needs}),
+            results=Results({need: self._state.values[need] for need in step.needs}),
             token=self._token.child(),
-            until=until,
+            deadline=min((d for d in (own, self._until) if d is not None), default=None),
             source=self._source,
             idempotency_key=key,
         )
         begun = monotonic()
-        return Running(step, context, budget, until, begun=begun, started_after=begun - self._begun)
+        free = take_place(self._state.notify.run)
+        return ActiveStep(step, context, budget, begun, started_after=begun - self._begun, free=free, open_write=asks)
 
-    def _launch(self, running: Running, call: Callable[[StepContext], Any]) -> None:
-        tell, step = self._ledger.tell, running.step
-        self._running.append(running)
-        running.free = take_place(tell.run)
-        retrying = functools.partial(tell.step_retried, step.name)
-        work = functools.partial(perform, step, call, running.ctx, running.until, retrying)
+    def _launch(self, active: ActiveStep, call: Callable[[StepContext], Any]) -> None:
+        notify, step = self._state.notify, active.step
+        self._active.append(active)
+        before_pause = functools.partial(notify.step_retried, step.name)
+        work = functools.partial(perform, step, call, active.ctx, before_pause)
         if step.inline:
-            with tell.step_scope(step):
-                context = contextvars.copy_context()
-            try:
-                with alarm(running):
-                    ended = context.run(work)
-            except StreamguardError as exc:  # no thread for the alarm: nothing was run
-                ended = Ended(None, exc, monotonic(), cancelled=False)
-            self._note_cancel()
-            self._finish(running, ended)
+            self._run_inline(active, work)
             return
-        with tell.step_scope(step):
-            report = functools.partial(_report_end, self._events, running, work)
-            running.pump = Pump(report, running.ctx.token, name=f"step-{step.name}")
+        with notify.step_scope(step):
+            report = functools.partial(_report_end, self._events, active, work)
+            active.pump = Pump(report, active.ctx.token, name=f"step-{step.name}")
         try:
-            running.pump.start()
+            active.pump.start()
         except StreamguardError as exc:
-            self._events.put((running, Ended(None, exc, monotonic(), cancelled=False)))
+            self._events.put((active, StepEnd(None, exc, monotonic(), cancelled=False)))
+
+    def _run_inline(self, active: ActiveStep, work: Callable[[], StepEnd]) -> None:
+        with self._state.notify.step_scope(active.step):
+            context = contextvars.copy_context()
+        try:
+            with alarm(active):
+                end = context.run(work)
+        except StreamguardError as exc:  # there is no thread for the alarm: nothing ran
+            end = StepEnd(None, exc, monotonic(), cancelled=False)
+        self._note_cancel()
+        self._finish(active, end)
 
     def _wait(self) -> None:
-        for running, ended in self._next_events():
-            if running in self._running:  # else it was left behind, and this is its late result
-                self._finish(running, ended)
+        for active, end in self._next_events():
+            if active in self._active:  # else it was abandoned, and this is its late result
+                self._finish(active, end)
         self._cut_overdue(monotonic())
 
-    def _next_events(self) -> Iterator[tuple[Running, Ended]]:
-        """Wait for one event, but not beyond the next instant; then take whatever else is there."""
+    def _next_events(self) -> Iterator[tuple[ActiveStep, StepEnd]]:
+        """Wait for one event, at most until the next instant; then take all others that are there."""
         seconds = self._seconds_to_wait()
         while True:
             try:
@@ -208,111 +210,99 @@ class Run:
                 yield event
 
     def _seconds_to_wait(self) -> float | None:
-        instants = (running.next_instant for running in self._running)
+        instants = (active.next_instant for active in self._active)
         due = min((instant for instant in instants if instant is not None), default=None)
         return None if due is None else due - monotonic()
 
     def _cut_overdue(self, now: float) -> None:
         self._note_cancel()
-        for running in list(self._running):
-            if running.grace_ends is not None and now >= running.grace_ends:
-                self._leave_behind(running)
-            elif running.until is not None and now >= running.until.at:
-                running.stop(running.budget.limiter, now + GRACE_SECONDS)
+        for active in list(self._active):
+            if active.grace_ends is None:
+                if active.is_late(now):
+                    active.stop(active.budget.limiter, now + GRACE_SECONDS)
+            elif now >= active.grace_ends:
+                self._leave_behind(active)
 
-    def _leave_behind(self, running: Running) -> None:
-        running.overran = True
-        if running.pump is not None:
-            left_behind(running.pump, kind="step")
-            self._stuck.append(running.pump)
-        self._finish(running, Ended(None, None, monotonic(), cancelled=True))
+    def _leave_behind(self, active: ActiveStep) -> None:
+        active.overran = True
+        if active.pump is not None:
+            left_behind(active.pump, kind="step")
+            self._stuck.append(active.pump)
+        self._finish(active, StepEnd(None, None, monotonic(), cancelled=True))
 
-    def _finish(self, running: Running, ended: Ended) -> None:
-        self._running.remove(running)
-        running.free()
-        running.ctx.token.detach()
-        fault, step = running.fault(ended), running.step
-        if fault is None and ended.failure is not None:
-            self._give_up(step, ended.failure, running.facts(ended) if running.settles is None else running.settles.facts)
-        elif running.settles is not None:
-            self._settle(step, running.settles, ended.value if fault is None else None, overran=running.overran)
-        elif fault is None:
-            self._succeed(step, ended.value, **running.facts(ended))
-        elif running.is_unsettled(fault, ended):
-            self._ask(running, Unsettled(fault, ended.failure, running.facts(ended)))
+    def _finish(self, active: ActiveStep, end: StepEnd) -> None:
+        self._active.remove(active)
+        active.free()
+        active.ctx.token.detach()
+        failure, step = active.failure(end), active.step
+        if failure is None and end.error is not None:
+            self._give_up(step, end.error, active.facts(end) if active.open_write is None else active.open_write.facts)
+        elif active.open_write is not None:
+            self._settle(step, active.open_write, end.value if failure is None else None, overran=active.overran)
+        elif failure is None:
+            self._succeed(step, end.value, **active.facts(end))
+        elif active.leaves_open(failure, end):
+            self._verify(active, OpenWrite(failure, end.error, active.facts(end)))
         else:
-            self._fail(step, fault, ended.failure, **running.facts(ended))
+            self._fail(step, failure, end.error, **active.facts(end))
 
-    def _ask(self, running: Running, unsettled: Unsettled) -> None:
-        """Ask the step's `verify=`, if there is one and time for it, what became of a write that timed out."""
-        step, budget = running.step, self._budget(running.step)
-        if step.verify is None or not budget.starts or self._ledger.stopped is not None:
-            self._settle(step, unsettled, None)
+    def _verify(self, active: ActiveStep, write: OpenWrite) -> None:
+        """Run `verify=`, if there is one and time for it, to find out whether a write that timed out was done."""
+        step, budget = active.step, self._budget(active.step)
+        if step.verify is None or not budget.starts or self._state.stopped is not None:
+            self._settle(step, write, None)
             return
-        asking = self._prepare(step, budget, running.ctx.idempotency_key)
-        asking.settles = unsettled
-        self._launch(asking, step.verify)
+        self._launch(self._prepare(step, budget, active.ctx.idempotency_key, asks=write), step.verify)
 
-    def _settle(self, step: Step[Any], unsettled: Unsettled, found: object, *, overran: bool = False) -> None:
-        facts = {**unsettled.facts, "overran": unsettled.facts["overran"] or overran}
+    def _settle(self, step: Step[Any], write: OpenWrite, found: object, *, overran: bool = False) -> None:
+        facts = {**write.facts, "overran": write.facts["overran"] or overran}
         if found is None:
-            self._fail(step, Fault("timeout", "unknown_outcome"), unsettled.failure, **facts)
+            self._fail(step, Failure("timeout", "unknown_outcome"), write.error, **facts)
         elif not isinstance(found, Settled):
             kind = type(found).__name__
-            bug = UsageError(f"verify= of step {step.name!r} returns a Settled or None, not {kind}")
-            self._give_up(step, bug, facts)
+            self._give_up(step, UsageError(f"step {step.name!r}: verify= must return a Settled or None, got {kind}"), facts)
         elif found.done:
             self._succeed(step, found.value, reason="verified", **facts)
         else:
-            self._fail(step, unsettled.fault, unsettled.failure, **facts)
+            self._fail(step, write.failure, write.error, **facts)
 
     def _succeed(self, step: Step[Any], value: object, **facts: Any) -> None:
-        self._ledger.succeed(step, value, **facts)
+        self._state.succeed(step, value, **facts)
         self._order.done(step.name)
 
-    def _fail(self, step: Step[Any], fault: Fault, error: BaseException | None = None, **facts: Any) -> None:
-        self._ledger.fail(step, fault.status, fault.reason, error, **facts)
+    def _fail(self, step: Step[Any], failure: Failure, error: BaseException | None = None, **facts: Any) -> None:
+        self._state.fail(step, failure.status, failure.reason, error, **facts)
         self._ended_without_value(step)
 
     def _give_up(self, step: Step[Any], bug: BaseException, facts: Mapping[str, Any]) -> None:
-        """End the run for a bug: it is raised once the other steps are gone."""
+        """End the run because of a bug. `run()` raises it once the other steps have ended."""
         self._bug = self._bug or bug
-        report = StepReport(
-            name=step.name,
-            status="error",  # without a reason: a bug has no word
-            critical=step.critical,
-            limit=step.limit,
-            error_type=type(bug).__name__,  # and not the bug itself: the ledger is among its frames
-            **facts,
-        )
-        self._ledger.reports[step.name] = report
-        self._ledger.tell.step_finished(report)
-        self._ledger.stop("critical_failed")
+        self._state.fail_with_bug(step, bug, **facts)
         self._ended_without_value(step)
 
     def _ended_without_value(self, step: Step[Any]) -> None:
         self._order.done(step.name)
-        if self._ledger.stopped is not None:
-            self._stop(self._ledger.stopped)
+        if self._state.stopped is not None:
+            self._stop(self._state.stopped)
 
     def _note_cancel(self) -> None:
-        if self._token.cancelled and self._ledger.stopped is None:
+        if self._token.cancelled and self._state.stopped is None:
             self._stop("run_cancelled")
 
-    def _stop(self, reason: Stop) -> None:
-        """Let nothing further start, and cut what is at work."""
-        self._ledger.stop(reason)
+    def _stop(self, reason: StopReason) -> None:
+        """Start no further step, and cut the active ones."""
+        self._state.stop(reason)
         grace_ends = monotonic() + GRACE_SECONDS
-        for running in self._running:
-            running.stop(reason, grace_ends)
+        for active in self._active:
+            active.stop(reason, grace_ends)
         self._token.cancel(reason)
 
-    def _let_go(self) -> None:
+    def _abandon(self) -> None:
         self._token.cancel("left")
-        for running in self._running:
-            running.free()
-            if running.pump is not None:
-                left_behind(running.pump, kind="step")
+        for active in self._active:
+            active.free()
+            if active.pump is not None:
+                left_behind(active.pump, kind="step")
 
     def _raise_bug(self) -> None:
         bug, self._bug = self._bug, None
@@ -325,16 +315,16 @@ class Run:
 
 
 def _report_end(
-    events: "queue.SimpleQueue[tuple[Running, Ended] | None]",
-    running: Running,
-    work: Callable[[], Ended],
+    events: Events,
+    active: ActiveStep,
+    work: Callable[[], StepEnd],
     _feed: Feed,
 ) -> None:
     try:
-        ended = work()
-    except BaseException as exc:  # a hook's, say: without a last word the run would wait for ever
-        ended = Ended(None, exc, monotonic(), running.ctx.token.cancelled)
+        end = work()
+    except BaseException as exc:  # raised by a hook, for example: without an event the run would wait for ever
+        end = StepEnd(None, exc, monotonic(), active.ctx.token.cancelled)
     try:
-        events.put((running, ended))
+        events.put((active, end))
     finally:
-        del ended  # the traceback of its failure refers to this frame
+        del end  # the traceback of its error refers to this frame

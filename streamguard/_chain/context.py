@@ -1,4 +1,4 @@
-"""What a step gets: its inputs, the values it needs, and calls that end with its budget."""
+"""The context of a step: its inputs, the values that it needs, and calls that end with its budget."""
 
 import threading
 from collections.abc import Mapping
@@ -12,17 +12,15 @@ from ..errors import UsageError
 from ..session import Session
 from .step_key import StepKey
 
-__all__ = ["Results", "SessionSource", "StepContext"]
-
 T = TypeVar("T")
 
 _SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS", "TRACE"})
 
 
 class SessionSource:
-    """The run's Session: the caller's, or one that is made when the first step asks, and closed behind the run.
+    """The Session of a run: the caller's, or one that the first use creates and the end of the run closes.
 
-    One per run, and not per chain: a session keeps cookies, which are one user's.
+    Each run has its own, because a session keeps cookies, which belong to one user.
     """
 
     def __init__(self, session: Session | None) -> None:
@@ -41,12 +39,12 @@ class SessionSource:
             return self._own
 
     def close(self) -> None:
-        """Close the session, if it is not the caller's."""
+        """Close the session, unless it is the caller's."""
         self._stack.close()
 
 
 class Results(Mapping[str, Any]):
-    """The values of the steps that a step needs, by step or by name; `results[step]` keeps the step's type."""
+    """The values of the steps in `needs=`, by step or by name; `results[step]` keeps the type of the value."""
 
     def __init__(self, values: Mapping[str, Any]) -> None:
         self._values = dict(values)
@@ -58,7 +56,7 @@ class Results(Mapping[str, Any]):
     def __getitem__(self, step: StepKey[Any] | str) -> Any:
         name = step if isinstance(step, str) else step.name
         if name not in self._values:
-            raise UsageError(f"a step sees the values of the steps it needs: declare needs=({name!r},)")
+            raise UsageError(f"the value of step {name!r} is not in needs=: declare needs=({name!r},)")
         return self._values[name]
 
     def __iter__(self) -> Any:
@@ -75,22 +73,24 @@ class Results(Mapping[str, Any]):
 
 
 class StepContext:
-    """What a step gets as its one argument: inputs, dependencies, and calls that end with the step's budget.
+    """The one argument of a step: inputs, dependencies, and calls that end with the step's budget.
 
-    Everything of streamguard's that is used inside of the step ends with its budget, also without this object: the budget
-    is the ambient `deadline()` there, and `token` the current token.
+    Everything of streamguard's that the step uses ends with its budget, also without this object: the budget is the
+    ambient `deadline()` in the step, and `token` is the current token.
     """
 
-    __slots__ = ("_source", "_until", "_wrote", "attempt", "idempotency_key", "inputs", "results", "token")
+    __slots__ = ("_source", "_wrote", "attempt", "deadline", "idempotency_key", "inputs", "results", "token")
 
     attempt: int
-    """The attempt that is being made, from 1."""
+    """The number of the attempt, from 1."""
+    deadline: Deadline | None
+    """The instant at which the step's budget ends; None if nothing bounds it."""
     inputs: Mapping[str, Any]
-    """What `run()` was given."""
+    """The inputs of `run()`."""
     results: Results
     """The values of the steps in `needs=`."""
     token: CancelToken
-    """Cancelled when the step must stop: register closers with it, or `wait()` on it instead of sleeping."""
+    """Cancelled when the step must stop: register closers with it, and `wait()` on it instead of sleeping."""
     idempotency_key: str | None
     """The same for all attempts of this run of the step; None unless it was declared with `idempotency_key=True`."""
 
@@ -100,45 +100,42 @@ class StepContext:
         inputs: Mapping[str, Any],
         results: Results,
         token: CancelToken,
-        until: Deadline | None,
+        deadline: Deadline | None,
         source: SessionSource,
         idempotency_key: str | None = None,
     ) -> None:
         self.attempt = 0
+        self.deadline = deadline
         self.inputs = inputs
         self.results = results
         self.token = token
         self.idempotency_key = idempotency_key
-        self._until = until
         self._source = source
         self._wrote = False
 
     def __repr__(self) -> str:
-        return f"<StepContext, token {self.token!r}>"  # no inputs: they are the caller's
+        return f"<StepContext, token {self.token!r}>"  # without the inputs, which may be secret
 
     @property
     def session(self) -> Session:
-        """A `streamguard.Session` whose calls end with the step's budget; one for all steps of the run."""
+        """A `streamguard.Session` whose calls end with the step's budget; all steps of the run share it."""
         return self._source.get()._observed(self._note_method)
 
     @property
     def wrote(self) -> bool:
-        """Whether the step has begun a request through `session` that may change something: a POST, say."""
+        """Whether the step started a request through `session` that may change something, such as a POST."""
         return self._wrote
 
     def remaining(self) -> float | None:
         """Return the seconds left of the step's budget, never negative; None if nothing bounds it."""
-        return None if self._until is None else self._until.remaining()
+        return None if self.deadline is None else self.deadline.remaining()
 
     def get_json(self, url: str, **options: Any) -> Any:
         """Return the parsed JSON that *url* answers with, as `session.get_json` does."""
         return self.session.get_json(url, **options)
 
     def stream(self, method: str, url: str, **options: Any) -> GuardedStream[Any]:
-        """Return a `guarded_stream()` that ends with the step's budget; it is not retried unless *options* say so.
-
-        What may be repeated, and how often, is the step's to say: `retries=`.
-        """
+        """Return a `guarded_stream()` that ends with the step's budget. It does not retry: use the step's `retries=`."""
         return self._source.get().stream(method, url, **{"retry": None, **options})
 
     def _note_method(self, method: str) -> None:

@@ -1,4 +1,4 @@
-"""One declared step: the function, its limits, and what may stand in for it. Checked when it is declared."""
+"""One declared step: its function, limits and fallback. All options are checked when it is declared."""
 
 import copy
 from collections.abc import Callable, Iterable, Iterator
@@ -15,8 +15,6 @@ from .context import StepContext
 from .failure_reasons import Handles
 from .step_key import StepKey
 
-__all__ = ["Seconds", "Settled", "Step", "StepOptions", "make_step", "not_negative"]
-
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 
@@ -25,16 +23,16 @@ Seconds = float | str | timedelta
 
 @dataclass(frozen=True, slots=True)
 class Settled(Generic[T_co]):
-    """What a step's `verify=` found out about a write that timed out; it returns None if it still cannot tell."""
+    """What a step's `verify=` found out about a write that timed out."""
 
     done: bool
-    """Whether the service has done it."""
+    """Whether the service did it."""
     value: T_co | None = None
-    """The step's value, if it was done."""
+    """The value of the step, if it was done."""
 
 
 class StepOptions(TypedDict, total=False):
-    """The options of `Chain.step()` and `Chain.add()`, but for `fallback=`."""
+    """The options of `Chain.step()` and `Chain.add()`, except `fallback=`."""
 
     limit: Seconds | None
     fallback_name: str | None
@@ -69,20 +67,20 @@ class Step(StepKey[T]):
     reserve: float = 0.0
 
     def __call__(self, ctx: StepContext) -> T:
-        """Call the function, unguarded."""
+        """Call the function without any limit."""
         return self.fn(ctx)
 
     @property
     def critical(self) -> bool:
-        """Whether it has no fallback, so that the run cannot do without it."""
+        """Whether it has no fallback, so that the run needs its value."""
         return isinstance(self.fallback, NotGiven)
 
     def is_write(self, ctx: StepContext) -> bool:
-        """Whether the step, which ran with *ctx*, may have changed something that nobody can know after a timeout."""
+        """Whether the step, which ran with *ctx*, may have changed something: its effect is unknown after a timeout."""
         return self.verify is not None or self.idempotency_key or (ctx.wrote and not self.idempotent)
 
     def fall_back(self, failure: StepReport) -> Any:
-        """Return a fresh fallback value: a copy, or what the fallback makes of *failure*."""
+        """Return a fallback value: a copy, or what the fallback function returns for *failure*."""
         if not callable(self.fallback):
             return copy.deepcopy(self.fallback)
         return refuse_unrun(self.fallback(failure), f"fallback= of step {self.name!r}")
@@ -96,15 +94,16 @@ def make_step(
     options: StepOptions,
     fallback: object = NOT_GIVEN,
 ) -> Step[Any]:
-    """Return the step that *options* describe; *reserve* and *min_budget* are the chain's, for what is not given.
+    """Return the step with these *options*; *reserve* and *min_budget* are the defaults of the chain.
 
-    Raises TypeError or UsageError, naming the step, for what cannot be right.
+    Raises TypeError or UsageError, naming the step and the option.
     """
     unknown = options.keys() - StepOptions.__annotations__.keys()
     if unknown:
-        raise TypeError(f"a step takes no {min(unknown)}=; it takes fallback, {', '.join(StepOptions.__annotations__)}")
+        known = ", ".join(StepOptions.__annotations__)
+        raise TypeError(f"unknown option {min(unknown)}= of a step; it has fallback, {known}")
     if not callable(fn):
-        raise TypeError(f"a step is a function of one argument, ctx, not {type(fn).__name__}")
+        raise TypeError(f"a step must be a function of one argument, ctx, got {type(fn).__name__}")
     name = _name_of(fn, options.get("name"))
     with _naming(name):
         step = _made(name, fn, options, reserve=reserve, min_budget=min_budget, fallback=fallback)
@@ -142,7 +141,7 @@ def _made(
 
 @contextmanager
 def _naming(name: str) -> Iterator[None]:
-    """Put the step's name before what is said about one of its options."""
+    """Prefix the message about an option with the name of the step."""
     try:
         yield
     except (TypeError, ValueError) as exc:
@@ -152,16 +151,16 @@ def _naming(name: str) -> Iterator[None]:
 def _refuse_unsafe(step: Step[Any]) -> None:
     if step.retries and not (step.idempotent or step.idempotency_key):
         raise UsageError(
-            f"step {step.name!r}: retries={step.retries} would repeat what it did. Say idempotent=True if that does no "
-            "harm, or idempotency_key=True if it sends ctx.idempotency_key with each attempt."
+            f"step {step.name!r}: retries={step.retries} repeats its effects. Pass idempotent=True if that does no harm, "
+            "or idempotency_key=True if each attempt sends ctx.idempotency_key."
         )
     if step.verify is not None and not callable(step.verify):
-        raise TypeError(f"step {step.name!r}: verify= takes a function of ctx, not {type(step.verify).__name__}")
+        raise TypeError(f"step {step.name!r}: verify= must be a function of ctx, got {type(step.verify).__name__}")
     refuse_deferring(step.fn, f"step {step.name!r}")
     for option, fn in (("fallback=", step.fallback), ("verify=", step.verify)):
         refuse_deferring(fn, f"{option} of step {step.name!r}")
     if step.critical and step.fallback_name is not None:
-        raise UsageError(f"step {step.name!r}: fallback_name= without fallback=; a step without a fallback is critical")
+        raise UsageError(f"step {step.name!r}: fallback_name= needs fallback=")
     if not step.critical and not callable(step.fallback):
         _refuse_uncopyable(step)
 
@@ -170,22 +169,23 @@ def _refuse_uncopyable(step: Step[Any]) -> None:
     try:
         copy.deepcopy(step.fallback)
     except Exception as exc:
+        kind = type(step.fallback).__name__
         raise UsageError(
-            f"step {step.name!r}: its fallback, a {type(step.fallback).__name__}, cannot be copied for each use "
-            f"({type(exc).__name__}); give a function that makes one"
+            f"step {step.name!r}: fallback= must be a value that can be copied for each use, got a {kind} "
+            f"({type(exc).__name__}); pass a function that returns the value"
         ) from None
 
 
 def _name_of(fn: Callable[..., Any], name: object) -> str:
     chosen = getattr(fn, "__name__", None) if name is None else name
     if not isinstance(chosen, str) or not chosen or chosen == "<lambda>":
-        raise UsageError("a step needs a name: a def has one, for anything else give name=")
+        raise UsageError("name= must be a non-empty str for a step that is not a def")
     return chosen
 
 
 def _fallback_name(fallback: object, name: object) -> str | None:
     if name is not None and not isinstance(name, str):
-        raise TypeError(f"fallback_name= takes a str, not {type(name).__name__}")
+        raise TypeError(f"fallback_name= must be a str, got {type(name).__name__}")
     if name is not None or isinstance(fallback, NotGiven):
         return name
     own = getattr(fallback, "__name__", "<lambda>") if callable(fallback) else "<lambda>"
@@ -194,38 +194,38 @@ def _fallback_name(fallback: object, name: object) -> str | None:
 
 def _names(needs: "Iterable[str | Step[Any]] | str | Step[Any]") -> tuple[str, ...]:
     if not isinstance(needs, Iterable) and not isinstance(needs, Step):
-        raise TypeError(f"needs= takes steps or their names, not {type(needs).__name__}")
+        raise TypeError(f"needs= must be steps or their names, got {type(needs).__name__}")
     several = (needs,) if isinstance(needs, str | Step) else tuple(needs)
     wrong = [need for need in several if not isinstance(need, str | Step)]
     if wrong:
-        raise TypeError(f"needs= takes steps or their names, not {type(wrong[0]).__name__}")
+        raise TypeError(f"needs= must be steps or their names, got {type(wrong[0]).__name__}")
     return tuple(dict.fromkeys(need.name if isinstance(need, Step) else need for need in several))
 
 
 def _handles(handles: Iterable[type[Exception]] | type[Exception]) -> Handles:
     if not isinstance(handles, Iterable) and not isinstance(handles, type):
-        raise TypeError(f"handles= takes exception classes, not {type(handles).__name__}")
+        raise TypeError(f"handles= must be exception classes, got {type(handles).__name__}")
     several = (handles,) if isinstance(handles, type) else tuple(handles)
     wrong = [kind for kind in several if not (isinstance(kind, type) and issubclass(kind, Exception))]
     if wrong:
-        raise TypeError(f"handles= takes exception classes, not {wrong[0]!r}")
+        raise TypeError(f"handles= must be exception classes, got {wrong[0]!r}")
     return several
 
 
 def _retries(value: object) -> int:
     if isinstance(value, bool) or not isinstance(value, int):
-        raise TypeError(f"retries= takes a number of further attempts, not {type(value).__name__}")
+        raise TypeError(f"retries= must be a whole number, got {type(value).__name__}")
     if value < 0:
-        raise UsageError(f"retries={value} is less than none")
+        raise UsageError(f"retries= must be 0 or more, got {value}")
     return value
 
 
 def _min_budget(value: Seconds | None, default: float, limit: float | None) -> float:
-    if value is None:  # the chain's must not keep a step with a smaller limit from ever starting
+    if value is None:  # the default of the chain must not exceed a smaller limit: the step could never start
         return default if limit is None else min(default, max(limit, 0.0))
     seconds = not_negative("min_budget", value, default)
     if limit is not None and 0 < limit < seconds:
-        raise UsageError(f"min_budget={seconds:g} is above limit={limit:g}: the step could never start")
+        raise UsageError(f"min_budget= must not be above limit={limit:g}, got {seconds:g}: the step could never start")
     return seconds
 
 
@@ -234,5 +234,5 @@ def not_negative(name: str, value: Seconds | None, default: float) -> float:
     if seconds is None:
         return default
     if seconds < 0:
-        raise UsageError(f"{name}= is a number of seconds, 0 or more, not {seconds:g}")
+        raise UsageError(f"{name}= must be 0 seconds or more, got {seconds:g}")
     return seconds

@@ -1,4 +1,4 @@
-"""The part of a step that results are looked up by."""
+"""The key with which the value of a step is looked up."""
 
 from dataclasses import dataclass
 from typing import Generic, TypeVar

@@ -3,26 +3,14 @@
 The words are public contract: they only grow. `docs/status.md` lists each of them once.
 """
 
-from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Final, Literal, Protocol
-
-__all__ = [
-    "REASONS",
-    "RUN_STATUSES",
-    "STEP_STATUSES",
-    "Budget",
-    "Ending",
-    "Limiter",
-    "RunStatus",
-    "StepStatus",
-    "plan_budget",
-    "run_status",
-]
+from typing import Final, Literal
 
 RunStatus = Literal["completed", "completed_with_fallback", "waiting_external_service", "cancelled"]
 StepStatus = Literal["ok", "timeout", "error", "skipped", "cancelled"]
 Limiter = Literal["step_limit", "deadline_exhausted"]
+StopReason = Literal["critical_failed", "run_cancelled"]
+"""Why no further step of a run may start."""
 
 RUN_STATUSES: Final[dict[RunStatus, str]] = {
     "completed": "Every step succeeded.",
@@ -34,75 +22,46 @@ RUN_STATUSES: Final[dict[RunStatus, str]] = {
 STEP_STATUSES: Final[dict[StepStatus, str]] = {
     "ok": "It returned in time, or its `verify=` found that a write was done.",
     "timeout": "A limit fired while it ran.",
-    "error": "It failed by something outside of the program.",
+    "error": "It failed because of something outside the program.",
     "skipped": "It never started.",
-    "cancelled": "It was stopped, or never started, because of something else.",
+    "cancelled": "It was stopped, or never started, for a reason outside the step.",
 }
 
 REASONS: Final[dict[str, str]] = {
     "verified": "ok: the step timed out, and its verify= found that the service had done it.",
     "step_limit": "Its own limit= fired; skipped: that limit was 0 or less.",
-    "deadline_exhausted": "The run's deadline, less the reserve, left it no (more) time.",
-    "call_limit": "A limit that the step itself gave to a call fired.",
-    "transport_timeout": "No connection, or no answer, within a limit of requests' or the stream's connect= or response=.",
-    "stream_inactive": "A stream that it read went silent.",
-    "unknown_outcome": "A write, or one of its attempts, timed out: the service may have done it, or may do it yet.",
+    "deadline_exhausted": "The deadline of the run, less the reserve, left it no (more) time.",
+    "call_limit": "A limit that the step gave to one of its calls fired.",
+    "transport_timeout": "No connection, or no response, within requests' timeout or the stream's connect= or response=.",
+    "stream_inactive": "A stream that it read was silent for too long.",
+    "unknown_outcome": "A write, or one of its attempts, timed out: the service may have done it, or may still do it.",
     "dependency_failed": "A step that it needs has no value.",
     "critical_failed": "A critical step failed, or any step had a bug, which ends the run.",
     "run_cancelled": "The caller's token was cancelled.",
     "fallback_failed": "The step failed, and then its fallback raised.",
-    "http_error": "An HTTP error whose status is not known; else the status: `http_500`.",
-    "invalid_json": "The answer was not JSON.",
-    "connection_refused": "Nobody listens there.",
+    "http_error": "An HTTP error whose status is not known. If it is known: `http_500`.",
+    "invalid_json": "The response was not JSON.",
+    "connection_refused": "Nothing listens at that address.",
     "connection_reset": "The connection broke.",
     "name_resolution": "The host's name was not found.",
     "certificate_invalid": "The server's certificate was not accepted.",
     "too_many_redirects": "requests gave up following redirects.",
-    "protocol_error": "What came was no proper HTTP, TLS or compression.",
+    "protocol_error": "The response was not valid HTTP, TLS or compression.",
     "transport_error": "The connection failed in some other way.",
     "invalid_request": "requests refused the URL, a header or the body.",
     "request_failed": "requests failed in some other way.",
     "os_error": "The operating system reported an error that is not of the network.",
-    "incomplete_stream": "A stream ended without saying that it was complete.",
-    "empty_stream": "A stream ended without a single chunk.",
+    "incomplete_stream": "A stream ended without its end marker.",
+    "empty_stream": "A stream ended without any chunk.",
     "in_stream_error": "The server reported an error inside a stream.",
-    "malformed_chunk": "A stream carried what could not be decoded.",
-    "not_event_stream": "The answer was no event stream.",
-    "stream_cancelled": "The step's own code cancelled a call of its own.",
-    "step_failed": "A step of a chain inside of this step failed.",
-    "handled_error": "It raised one of its handles=.",
-    "streamguard_error": "streamguard raised an error that has no word of its own.",
+    "malformed_chunk": "A stream contained data that could not be decoded.",
+    "not_event_stream": "The response was not an event stream.",
+    "stream_cancelled": "The step cancelled one of its own calls.",
+    "step_failed": "A step of a chain inside this step failed.",
+    "handled_error": "It raised an exception in its handles=.",
+    "streamguard_error": "streamguard raised an error that has no reason of its own.",
 }
 """Every reason with its meaning. `http_` followed by the status stands for all of its kind."""
-
-
-class Ending(Protocol):
-    """What of a step's report decides about the run."""
-
-    @property
-    def reason(self) -> str | None:
-        """Return why the step ended as it did."""
-        ...
-
-    @property
-    def fallback(self) -> str | None:
-        """Return the name of the fallback that was used."""
-        ...
-
-    @property
-    def has_value(self) -> bool:
-        """Return whether the step has a value, its own or a fallback."""
-        ...
-
-
-def run_status(steps: Iterable[Ending]) -> RunStatus:
-    """Fold the endings of all steps into the status of the run: a missing value is never a completion."""
-    endings = list(steps)
-    if any(step.reason == "run_cancelled" for step in endings):
-        return "cancelled"
-    if not all(step.has_value for step in endings):
-        return "waiting_external_service"
-    return "completed_with_fallback" if any(step.fallback is not None for step in endings) else "completed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,19 +69,19 @@ class Budget:
     """How long a step may take, and which limit decided that."""
 
     seconds: float | None
-    """None: without end."""
+    """None: no limit."""
     limiter: Limiter
 
     @property
     def starts(self) -> bool:
-        """Whether there is enough of it for the step to start."""
+        """Whether the step can start."""
         return self.seconds is None or self.seconds > 0
 
 
 def plan_budget(limit: float | None, remaining: float | None, *, reserve: float = 0.0, min_budget: float = 0.0) -> Budget:
     """Return min(*limit*, *remaining* - *reserve*), all in seconds; None is no limit.
 
-    What the deadline leaves is nothing at all if it is less than *min_budget*.
+    If the deadline leaves less than *min_budget*, the budget is 0.
     """
     if remaining is None:
         return Budget(limit, "step_limit")

@@ -7,12 +7,27 @@ import pickle
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from streamguard import Chain, ChainResult, StepFailedError
+from streamguard import Chain, ChainResult, StepFailedError, StepReport
+from streamguard._chain.chain_report import run_status
+from streamguard._chain.step_status import StepStatus
 
 from .steps import obedient, raises, value
 
 REFUSED = ConnectionRefusedError()
+
+
+def report(status: StepStatus, reason: str | None = None, *, fallback: str | None = None) -> StepReport:
+    has_value = status == "ok" or fallback is not None
+    return StepReport(name="a", status=status, reason=reason, critical=False, fallback=fallback, has_value=has_value)
+
+
+OK = report("ok")
+FELL_BACK = report("timeout", "step_limit", fallback="neutral")
+FAILED = report("error", "http_500")
+CANCELLED = report("cancelled", "run_cancelled")
 
 
 def run_of(*, critical_fails: bool = False, **options: Any) -> ChainResult:
@@ -149,3 +164,37 @@ def test_one_info_line_for_each_run(caplog: pytest.LogCaptureFixture) -> None:
     assert (fallback["reason"], fallback["fallback"]) == ("connection_refused", "neutral_profile")
     steps = [fields for level, fields in told if level == logging.DEBUG and fields["event"] == "step_finished"]
     assert [(step["step"], step["status"]) for step in steps] == [("profile", "error"), ("policy", "ok")]
+
+
+@pytest.mark.parametrize(
+    ("steps", "status"),
+    [
+        ([OK, OK], "completed"),
+        ([OK, FELL_BACK], "completed_with_fallback"),
+        ([FELL_BACK, FAILED], "waiting_external_service"),
+        ([OK, FAILED], "waiting_external_service"),
+        ([report("ok", "verified")], "completed"),
+        ([OK, CANCELLED], "cancelled"),
+        ([FELL_BACK, FAILED, CANCELLED], "cancelled"),
+    ],
+)
+def test_the_steps_decide_about_the_run(steps: list[StepReport], status: str) -> None:
+    """A cancel comes first, then a missing value, then a fallback; else the run is completed."""
+    assert run_status(steps) == status
+
+
+@given(st.lists(st.sampled_from([OK, FELL_BACK, FAILED, CANCELLED]), min_size=1))
+def test_a_missing_value_never_completes(steps: list[StepReport]) -> None:
+    """A run is completed exactly if each step has a value, and without a fallback exactly if each has its own."""
+    assert run_status(steps).startswith("completed") == all(step.has_value for step in steps)
+    assert (run_status(steps) == "completed") == all(step is OK for step in steps)
+
+
+def test_the_text_shows_retries_and_fallbacks() -> None:
+    """print(result) says how many attempts a step took, if more than one, and what stands in for it."""
+    chain = Chain("c", deadline=20)
+    chain.step(raises(ConnectionResetError()), name="often", retries=1, idempotent=True, fallback=1, fallback_name="one")
+    chain.step(value(1), name="once")
+    often, once = str(chain.run()).splitlines()[1:]
+    assert often.endswith("  2 attempts, fallback one")
+    assert "attempt" not in once

@@ -2,6 +2,9 @@
 
 import contextlib
 import gc
+import os
+import signal
+import sys
 import threading
 import weakref
 from collections.abc import Callable
@@ -454,19 +457,22 @@ def test_inline_steps_run_in_the_callers_thread(streamguard_gateway: Gateways) -
     assert seconds < 10
 
 
-def test_a_run_can_be_interrupted(monkeypatch: pytest.MonkeyPatch, streamguard_gateway: Gateways) -> None:
-    """What interrupts the caller's wait, Ctrl-C above all, propagates at once, and the steps are cut."""
+@pytest.mark.skipif(sys.platform == "win32", reason="needs a signal that can be sent to oneself")
+def test_a_run_can_be_interrupted(streamguard_gateway: Gateways) -> None:
+    """Ctrl-C in the caller's wait propagates at once, and the steps are cut."""
     gateway = streamguard_gateway("stall")
     chain = Chain("c")
     chain.step(lambda ctx: ctx.get_json(gateway.url), name="a", fallback=1)
 
-    def interrupt(self: object) -> Any:
+    def interrupt() -> None:
         gateway.wait_request()
-        raise KeyboardInterrupt
+        os.kill(os.getpid(), signal.SIGINT)
 
-    monkeypatch.setattr("streamguard._chain.chain_run.Run._next_events", interrupt)
+    thread = threading.Thread(target=interrupt)
+    thread.start()
     with pytest.raises(KeyboardInterrupt):
         chain.run()
+    thread.join()
     assert gateway.wait_left().during == "stall"
 
 
@@ -566,7 +572,7 @@ def test_a_cancel_that_is_no_token_is_refused() -> None:
     """`cancel=` is the run's token, and never an input."""
     chain = Chain("c")
     chain.step(value(1), name="a")
-    with pytest.raises(TypeError, match="cancel= takes a CancelToken"):
+    with pytest.raises(TypeError, match=r"cancel= must be a CancelToken, got .*'cancel', which is reserved"):
         chain.run(cancel=True)  # type: ignore[arg-type]
 
 

@@ -14,7 +14,7 @@ import urllib3.exceptions as u3
 
 import streamguard
 from streamguard import errors
-from streamguard._chain.failure_reasons import Fault, fault_of, is_retryable
+from streamguard._chain.failure_reasons import Failure, failure_of, is_retryable
 from streamguard._chain.step_status import REASONS
 
 
@@ -43,7 +43,7 @@ def caused(exc: Exception, cause: Exception) -> Exception:
     return exc
 
 
-FAULTS = [
+FAILURES = [
     (errors.HTTPStatusError("", status_code=500), "error", "http_500"),
     (errors.HTTPStatusError("", status_code=404), "error", "http_404"),
     (requests.HTTPError(response=response(503)), "error", "http_503"),
@@ -88,16 +88,16 @@ FAULTS = [
 BUGS = [NameError("x"), ValueError("x"), KeyError("x"), AssertionError(), errors.UsageError("x"), KeyboardInterrupt()]
 
 
-@pytest.mark.parametrize(("exc", "status", "reason"), FAULTS, ids=lambda value: str(getattr(value, "__class__", value)))
+@pytest.mark.parametrize(("exc", "status", "reason"), FAILURES, ids=lambda value: str(getattr(value, "__class__", value)))
 def test_each_fault_has_its_word(exc: BaseException, status: Any, reason: str) -> None:
     """A fault gives its step a status and a reason, by its type."""
-    assert fault_of(exc) == Fault(status, reason)
+    assert failure_of(exc) == Failure(status, reason)
 
 
 @pytest.mark.parametrize("exc", BUGS, ids=lambda exc: type(exc).__name__)
 def test_a_bug_is_no_fault(exc: BaseException) -> None:
     """What is neither streamguard's, nor requests', nor the system's, nor bad JSON, is a bug; a UsageError is one too."""
-    assert fault_of(exc) is None
+    assert failure_of(exc) is None
     assert not is_retryable(exc)
 
 
@@ -109,31 +109,31 @@ def test_json_too_deep_to_read_is_no_json() -> None:
 
     with pytest.raises(RecursionError) as deep:
         json.loads("[" * 40_000)
-    assert fault_of(deep.value) == Fault("error", "invalid_json")
+    assert failure_of(deep.value) == Failure("error", "invalid_json")
     with pytest.raises(RecursionError) as bug:
         endless()
-    assert fault_of(bug.value) is None
+    assert failure_of(bug.value) is None
 
 
 def test_handles_declares_further_faults() -> None:
     """`handles=` makes a fault of what would be a bug, and of nothing else."""
-    assert fault_of(OwnError(), (OwnError,)) == Fault("error", "handled_error")
-    assert fault_of(OwnError()) is None
-    assert fault_of(NameError(), (OwnError,)) is None
+    assert failure_of(OwnError(), (OwnError,)) == Failure("error", "handled_error")
+    assert failure_of(OwnError()) is None
+    assert failure_of(NameError(), (OwnError,)) is None
 
 
 def test_every_reason_is_one_of_the_documented() -> None:
     """No fault has a word that is not in the contract."""
-    words = {reason for _, _, reason in FAULTS}
+    words = {reason for _, _, reason in FAILURES}
     assert {word for word in words if not word.startswith("http_") or word == "http_error"} - REASONS.keys() == set()
 
 
 @pytest.mark.parametrize("name", sorted(set(errors.__all__) - {"UsageError"}))
 def test_every_error_of_ours_is_a_fault(name: str) -> None:
     """Whatever streamguard raises, but for UsageError, has a documented word."""
-    fault = fault_of(getattr(streamguard, name)("message"))
-    assert fault is not None
-    assert fault.reason in REASONS
+    failure = failure_of(getattr(streamguard, name)("message"))
+    assert failure is not None
+    assert failure.reason in REASONS
 
 
 @pytest.mark.parametrize(

@@ -1,11 +1,9 @@
 """The words of a run, and the arithmetic of budgets: no thread, no clock."""
 
 import re
-from dataclasses import dataclass
 from pathlib import Path
 from typing import get_args
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -16,51 +14,11 @@ from streamguard._chain.step_status import (
     RunStatus,
     StepStatus,
     plan_budget,
-    run_status,
 )
 
 PAGE = (Path(__file__).parent.parent.parent / "docs" / "status.md").read_text(encoding="utf-8")
 SECONDS = st.floats(min_value=0, max_value=1000)
 LIMITS = st.none() | st.floats(min_value=-10, max_value=1000)
-
-
-@dataclass
-class End:
-    """What of a report decides about the run."""
-
-    reason: str | None = None
-    fallback: str | None = None
-    has_value: bool = True
-
-
-OK = End()
-FELL_BACK = End("step_limit", "neutral", True)
-FAILED = End("http_500", has_value=False)
-CANCELLED = End("run_cancelled", has_value=False)
-
-
-@pytest.mark.parametrize(
-    ("steps", "status"),
-    [
-        ([OK, OK], "completed"),
-        ([OK, FELL_BACK], "completed_with_fallback"),
-        ([FELL_BACK, FAILED], "waiting_external_service"),
-        ([OK, FAILED], "waiting_external_service"),
-        ([End("verified")], "completed"),
-        ([OK, CANCELLED], "cancelled"),
-        ([FELL_BACK, FAILED, CANCELLED], "cancelled"),
-    ],
-)
-def test_the_steps_decide_about_the_run(steps: list[End], status: str) -> None:
-    """A cancel comes first, then a missing value, then a fallback; only then is a run completed."""
-    assert run_status(steps) == status
-
-
-@given(st.lists(st.sampled_from([OK, FELL_BACK, FAILED, CANCELLED]), min_size=1))
-def test_a_missing_value_never_completes(steps: list[End]) -> None:
-    """A run is completed exactly if each step has a value, and without remark exactly if each has its own."""
-    assert run_status(steps).startswith("completed") == all(step.has_value for step in steps)
-    assert (run_status(steps) == "completed") == all(step is OK for step in steps)
 
 
 @given(LIMITS, SECONDS, SECONDS, SECONDS)

@@ -300,7 +300,7 @@ def test_a_bug_in_verify_propagates() -> None:
     """verify= is code like a step's: a wrong return value, or a NameError in it, is raised by run()."""
     chain = Chain("c")
     chain.step(obedient, name="a", limit=0.1, verify=value(True), fallback=1)
-    with pytest.raises(UsageError, match="a Settled or None, not bool"):
+    with pytest.raises(UsageError, match="a Settled or None, got bool"):
         chain.run()
     chain = Chain("c")
     chain.step(obedient, name="a", limit=0.1, verify=lambda ctx: missing, fallback=1)  # type: ignore[name-defined] # noqa: F821

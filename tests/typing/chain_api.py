@@ -75,7 +75,7 @@ def results_have_the_steps_types(result: ChainResult) -> None:
     assert_type(result["bare"], Any)
     assert_type(result.steps["bare"], StepReport)
     agent.step(plain, limits=1)  # type: ignore[call-overload]
-    agent.step(limit="1")  # type: ignore[call-overload]
+    agent.step(limit=b"1")  # type: ignore[call-overload]
 
 
 def advice_has_the_shape_of_its_samples() -> None:

@@ -21,7 +21,7 @@ from ...errors import (
     UsageError,
 )
 
-__all__ = ["Attempts", "before_first_chunk", "policy_of"]
+__all__ = ["Attempts", "before_first_chunk", "policy_of", "requested_pause"]
 
 On = Collection[str | type[BaseException]]
 
@@ -137,15 +137,19 @@ class Attempts:
     @staticmethod
     def _pause(policy: tenacity.Retrying, state: tenacity.RetryCallState, exc: Exception) -> float:
         pause = float(policy.wait(state)) if policy.wait is not None else 0.0
-        return max(pause, _asked(exc) or 0.0)
+        return max(pause, requested_pause(exc) or 0.0)
 
 
-def _asked(exc: Exception) -> float | None:
-    """Return the seconds that the server asked to wait, in our error's words or an SDK's response."""
-    if isinstance(exc, HTTPStatusError):
-        return exc.retry_after
-    headers = getattr(getattr(exc, "response", None), "headers", None)
-    return retry_after(headers.get("retry-after")) if isinstance(headers, Mapping) else None
+def requested_pause(exc: BaseException) -> float | None:
+    """Return the seconds that the server asks to wait, as our errors hold them, or as an SDK's response does."""
+    try:
+        seconds = getattr(exc, "retry_after", None)
+        if seconds is None:
+            headers = getattr(getattr(exc, "response", None), "headers", None)
+            seconds = retry_after(headers.get("retry-after")) if isinstance(headers, Mapping) else None
+    except Exception:  # raised by a property of a foreign class
+        return None
+    return seconds if isinstance(seconds, int | float) else None
 
 
 def _numbers(status: Collection[int]) -> frozenset[int]:

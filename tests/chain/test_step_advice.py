@@ -1,0 +1,50 @@
+"""Advice for the limits of a chain's steps."""
+
+from streamguard import Chain
+
+from .steps import obedient, raises, value
+
+
+def test_a_chain_shows_how_often_each_limit_fired() -> None:
+    """advice() counts runs, limits that fired, and skips, beside what the successes suggest; nothing is changed."""
+    chain = Chain("c", deadline=0.2)
+    chain.step(value(1), name="fast", limit=5)
+    chain.step(obedient, name="slow", limit=0.1, fallback=1)
+    chain.step(raises(ConnectionRefusedError()), name="refused", fallback=1)
+    chain.step(obedient, name="last", fallback=1)
+    chain.step(value(1), name="never", fallback=1)
+    for _ in range(3):
+        chain.run()
+    advice = {step.name: step for step in chain.advice(min_count=3).steps}
+    counts = {name: (step.runs, step.fired, step.skipped, step.samples) for name, step in advice.items()}
+    assert counts == {
+        "fast": (3, 0, 0, 3),
+        "slow": (3, 3, 0, 0),
+        "refused": (3, 0, 0, 0),
+        "last": (3, 3, 0, 0),
+        "never": (0, 0, 3, 0),
+    }
+    assert (advice["fast"].suggested, advice["fast"].limit) == (0.05, 5)
+    assert advice["slow"].suggested is None
+    assert chain.steps["fast"].limit == 5
+
+
+def test_advice_prints_as_a_table() -> None:
+    """print(chain.advice()) has a row for each step, with what fired next to what is suggested."""
+    chain = Chain("c")
+    chain.step(value(1), name="fast", limit=5)
+    chain.run()
+    head, row = str(chain.advice(min_count=1)).splitlines()
+    assert head.split() == ["step", "runs", "fired", "skipped", "samples", "limit", "suggested"]
+    assert row.split() == ["fast", "1", "0", "0", "1", "5.000", "s", "0.050", "s"]
+
+
+def test_samples_are_bounded() -> None:
+    """Only the latest durations are kept; samples=0 keeps none, and still counts."""
+    for kept, expected in ((5, 5), (0, 0)):
+        chain = Chain("c", samples=kept)
+        chain.step(value(1), name="a")
+        for _ in range(12):
+            chain.run()
+        (step,) = chain.advice(min_count=1).steps
+        assert (step.runs, step.samples) == (12, expected)
