@@ -15,8 +15,8 @@ import streamguard.dispatch
 import streamguard.journal
 import streamguard.testing
 from streamguard import errors
+from streamguard._stream.guarded import GuardedKeywords
 from streamguard._stream.timing.clocks import Phase
-from streamguard._stream.upstream.request import RequestKeywords
 from streamguard.dispatch import CommandStartError, RecordStore
 from streamguard.dispatch._command.command_options import CommandOptions
 from streamguard.testing.gateway import Gateway
@@ -146,9 +146,9 @@ def test_every_name_of_the_journal_is_explained(name: str) -> None:
         assert name in streamguard.__all__ or name in words("".join(found.values()))
 
 
-def test_requests_keywords_are_listed() -> None:
-    """Each keyword of requests that passes through is in guarded_stream's section."""
-    assert RequestKeywords.__annotations__.keys() - words(sections("api.md")["guarded_stream"]) == set()
+def test_the_keywords_of_a_stream_are_listed() -> None:
+    """Each keyword, those of requests that pass through included, is in guarded_stream's section."""
+    assert GuardedKeywords.__annotations__.keys() - words(sections("api.md")["guarded_stream"]) == set()
 
 
 @pytest.mark.parametrize("name", ERRORS)
@@ -180,8 +180,8 @@ def test_limits_and_their_defaults_are_true(limit: str) -> None:
 
 
 def test_every_phase_is_named() -> None:
-    """Each phase that a report can have is in its section of api.md: not the clock behind the finish reason."""
-    assert {phase.value for phase in Phase} - {"grace"} - words(sections("api.md")["StreamReport"]) == set()
+    """Each phase that a report can have is in its section of api.md."""
+    assert {phase.value for phase in Phase} - words(sections("api.md")["StreamReport"]) == set()
 
 
 def test_the_3_am_table_quotes_real_messages() -> None:

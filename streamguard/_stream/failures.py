@@ -6,8 +6,10 @@ from typing import Any
 import requests
 import urllib3
 
+from .._core.clock import monotonic
 from .._core.limits import Timeouts
 from .._http import RefusedHeaderError
+from .._sse import Assembler
 from ..classify import classify, transport_code
 from ..errors import (
     DeadlineExceededError,
@@ -21,10 +23,8 @@ from ..errors import (
     UsageError,
 )
 from .recorder import Recorder
-from .timing.clocks import Firing, Phase
+from .timing.clocks import Alarm, Phase
 from .upstream.attribution import callers_own, innermost, is_callers_function, unusable_redirect
-
-__all__ = ["Failures"]
 
 _ADVICE = {
     Phase.CONNECT: "Raise connect= if the way to the upstream is slow; check name, port and proxy.",
@@ -57,33 +57,34 @@ _QUOTED_CHARACTERS = 200
 class Failures:
     """Build the errors of one stream from its recorder's numbers."""
 
-    def __init__(self, recorder: Recorder, limits: Timeouts, max_attempts: int | None) -> None:
+    def __init__(self, recorder: Recorder, limits: Timeouts, max_attempts: int | None, assembler: Assembler | None) -> None:
         self._recorder = recorder
         self._limits = limits
         self._max_attempts = max_attempts
+        self._assembler = assembler
 
-    def limit(self, firing: Firing, now: float, text: str | None) -> StreamguardError:
-        """Return the error for a phase limit that fired; *now* is the monotonic time."""
-        phase, recorder = firing.phase, self._recorder
+    def limit(self, alarm: Alarm) -> StreamguardError:
+        """Return the error for a phase limit that fired."""
+        phase, recorder, now, limit = alarm.phase, self._recorder, monotonic(), alarm.limit or 0.0
         source = self._limits.source(phase.value)
         message = (
-            f"{_WAITED_FOR[phase]} for {firing.elapsed:.1f} s ({phase.value}={firing.limit:g}, {source}): "
+            f"{_WAITED_FOR[phase]} for {alarm.elapsed:.1f} s ({phase.value}={limit:g}, {source}): "
             f"{self._so_far()}. {_ADVICE[phase]}{self._hint(phase)}"
         )
-        details = self._details(phase, text) | {"limit": firing.limit, "elapsed": firing.elapsed}
+        details = self._details(phase) | {"limit": limit, "elapsed": alarm.elapsed}
         if phase in (Phase.CONNECT, Phase.RESPONSE):
             return TransportTimeoutError(message, **details)
         return StreamInactivityTimeoutError(
             message,
             **details,
-            idle=firing.limit,
+            idle=limit,
             chunks_received=recorder.chunks,
             stream_lifetime=details["lifetime"],
             last_byte_ago=_ago(recorder.last_byte_at, now),
             last_chunk_ago=_ago(recorder.last_chunk_at, now),
         )
 
-    def deadline(self, scope: str, limit: float | None, text: str | None) -> DeadlineExceededError:
+    def deadline(self, scope: str, limit: float | None) -> DeadlineExceededError:
         """Return the error for the spent `total=` or ambient deadline."""
         if scope == "total" and limit is not None and limit <= 0:
             what = f"total={limit:g} ({self._limits.source('total')}) is already spent: nothing was sent"
@@ -97,15 +98,13 @@ class Failures:
         where = "" if phase is Phase.NEW else f" in phase {phase.value}"
         message = f"{what}{where}: {self._so_far()}. {knob}"
         elapsed = self._recorder.lifetime
-        return DeadlineExceededError(message, **self._details(phase, text), scope=scope, limit=limit, elapsed=elapsed)
+        return DeadlineExceededError(message, **self._details(phase), scope=scope, limit=limit, elapsed=elapsed)
 
-    def cancelled(self, reason: object, text: str | None) -> StreamCancelledError:
+    def cancelled(self, reason: object) -> StreamCancelledError:
         """Return the error for the caller's own cancel."""
-        return StreamCancelledError(
-            f"cancelled: {self._so_far()}", **self._details(self._recorder.phase, text), reason=reason
-        )
+        return StreamCancelledError(f"cancelled: {self._so_far()}", **self._details(self._recorder.phase), reason=reason)
 
-    def incomplete(self, missing: str, text: str | None, strays: bytes) -> IncompleteStreamError:
+    def incomplete(self, missing: str, strays: bytes) -> IncompleteStreamError:
         """Return the error for a body that ended without saying that it was complete; *missing* says what it lacks.
 
         *strays* are lines that came between the events, and belong to none.
@@ -115,17 +114,17 @@ class Failures:
         words = strays.decode("utf-8", "replace").strip()[:_QUOTED_CHARACTERS]
         message = (
             f"{what}: {self._so_far()}."
-            + (" All that came is in .partial_text." if text else "")
+            + (" All that came is in .partial_text." if self._text else "")
             + (f" Between the events stood {words!r}." if words else "")
             + " If this upstream always ends so, strict=False accepts it."
         )
-        return kind(message, **self._details(self._recorder.phase, text))
+        return kind(message, **self._details(self._recorder.phase))
 
-    def from_reader(self, exc: BaseException, text: str | None) -> BaseException:
+    def from_reader(self, exc: BaseException) -> BaseException:
         """Return what the caller gets for an exception of the reader thread; the original is its `__cause__`."""
         phase = self._recorder.phase
         if isinstance(exc, StreamguardError):
-            return self._completed(exc, phase, text)
+            return self._completed(exc, phase)
         own = callers_own(exc)
         if own is not None:
             return own
@@ -133,13 +132,13 @@ class Failures:
             return exc
         code = transport_code(exc)
         error: StreamguardError | None
-        error = self._refused(exc, phase, text) if code is None else self._transport(exc, code, phase, text)
+        error = self._refused(exc, phase) if code is None else self._transport(exc, code, phase)
         if error is None:
             return exc
         error.__cause__ = exc
         return error
 
-    def _refused(self, exc: BaseException, phase: Phase, text: str | None) -> StreamguardError | None:
+    def _refused(self, exc: BaseException, phase: Phase) -> StreamguardError | None:
         """Return the error for what requests or http.client would not send; None if the fault lies elsewhere."""
         if self._recorder.headers_at is not None or isinstance(exc, requests.HTTPError):  # a hook's raise_for_status()
             return None
@@ -150,19 +149,19 @@ class Failures:
         if isinstance(exc, UnicodeError):
             return UsageError("an argument cannot be sent: a header must be Latin-1, with an ASCII name, a text UTF-8")
         if phase is Phase.RESPONSE and isinstance(exc, ValueError) and isinstance(exc, _REQUESTS_OWN):
-            return self._completed(unusable_redirect(exc), phase, text)
+            return self._completed(unusable_redirect(exc), phase)
         if isinstance(exc, requests.RequestException | urllib3.exceptions.LocationValueError):
             argument = next((name for kind, name in _ARGUMENTS if isinstance(exc, kind)), "the arguments")
             return UsageError(f"requests refused {argument}: {type(exc).__name__}")
         return None
 
-    def _transport(self, exc: BaseException, code: str, phase: Phase, text: str | None) -> TransportError:
+    def _transport(self, exc: BaseException, code: str, phase: Phase) -> TransportError:
         fault = innermost(exc)
         answered = self._recorder.headers_at is not None or code in ("EPROTO", "ELOOP")
         answered = answered or isinstance(fault, http.client.IncompleteRead)
         silent = "" if answered else "; not one byte of a response had come"
         message = f"{code} in phase {phase.value}: {type(fault).__name__}{_why(fault)}{silent}; {self._so_far()}"
-        details = self._details(phase, text)
+        details = self._details(phase)
         if code == "ETIMEDOUT":
             return self._timed_out_below(exc, phase, message, details)
         return TransportError(message, **details, code=code)
@@ -180,13 +179,18 @@ class Failures:
             message = f"{_WAITED_FOR[phase]} ({phase.value}={limit:g}, {source}): {message}. {_ADVICE[phase]}"
         return TransportTimeoutError(message, **details | {"phase": phase.value, "limit": limit})
 
-    def _completed(self, exc: StreamguardError, phase: Phase, text: str | None) -> StreamguardError:
-        for key, value in {**self._details(phase, text), "status_code": self._recorder.status_code}.items():
+    def _completed(self, exc: StreamguardError, phase: Phase) -> StreamguardError:
+        for key, value in {**self._details(phase), "status_code": self._recorder.status_code}.items():
             if getattr(exc, key, value) is None:
                 setattr(exc, key, value)
         return exc
 
-    def _details(self, phase: Phase, text: str | None) -> dict[str, Any]:
+    @property
+    def _text(self) -> str | None:
+        """The text so far, of a stream whose message is put together."""
+        return None if self._assembler is None else self._assembler.text
+
+    def _details(self, phase: Phase) -> dict[str, Any]:
         recorder = self._recorder
         return {
             "phase": phase.value,
@@ -199,7 +203,7 @@ class Failures:
             "host": recorder.host or None,
             "name": recorder.name,
             "id": recorder.id,
-            "partial_text": text,
+            "partial_text": self._text,
         }
 
     def _so_far(self) -> str:

@@ -3,26 +3,23 @@
 import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Unpack
 from urllib.parse import urlsplit
 
-from .._core.cancel import CancelToken, current_token
+from .._core.cancel import current_token
 from .._core.clock import monotonic
-from .._core.limits import NOT_GIVEN, Limit, NotGiven, Timeouts, seconds_of
 from .._core.pump import Feed
 from .._http import SocketGuard, current_guard
 from .._sse import Assembler, ObjectAssembler
 from ..errors import UsageError
 from ..telemetry.events import Upstream
-from .guarded import GuardedStream, check_options, limits_of, positive
-from .interfaces import Settings
+from .options import StreamKeywords, StreamOptions, refuse_unknown
 from .sources.detect import url_of
-from .sources.open_source import Hold, Reading, can_be_opened, check_source, gives_message, open_source
+from .sources.open_source import OpenSource, SourceHold, can_be_opened, check_source, gives_message, open_source
+from .stream import GuardedStream
 from .upstream.attempt import Block, Item, Opened, read_response
-from .upstream.decode import ObjectDecoder, assembler_of, decoder_of
-from .upstream.retry import Attempts, before_first_chunk, policy_of
-
-__all__ = ["guard"]
+from .upstream.decode import ObjectDecoder, assembler_of
+from .upstream.retry import before_first_chunk
 
 
 def guard(
@@ -31,20 +28,7 @@ def guard(
     decode: Any = None,
     interrupt: Callable[[], object] | None = None,
     abandon: bool = False,
-    counts: Callable[[Any], object] | None = None,
-    strict: bool = True,
-    end_grace: Limit = 1.0,
-    heartbeat: Limit = None,
-    retry: Any = NOT_GIVEN,
-    cancel: CancelToken | None = None,
-    name: str | None = None,
-    timeouts: Timeouts | None = None,
-    connect: Limit | NotGiven = NOT_GIVEN,
-    response: Limit | NotGiven = NOT_GIVEN,
-    first: Limit | NotGiven = NOT_GIVEN,
-    idle: Limit | NotGiven = NOT_GIVEN,
-    dead: Limit | NotGiven = NOT_GIVEN,
-    total: Limit | NotGiven = NOT_GIVEN,
+    **keywords: Unpack[StreamKeywords],
 ) -> GuardedStream[Any]:
     """Return an iterator over what *source* gives that cannot hang: limits, errors and report of `guarded_stream()`.
 
@@ -70,28 +54,24 @@ def guard(
         Objects are timed as the library hands them over: `dead` cannot hear heartbeats that it swallows. Where a library
         hides the end marker, a finish reason, or the API's last event, tells a complete stream.
     """
-    limits = limits_of(timeouts, connect=connect, response=response, first=first, idle=idle, dead=dead, total=total)
-    check_options(counts=counts, cancel=cancel, name=name)
+    refuse_unknown("guard", keywords, StreamKeywords.__annotations__.keys())
     if interrupt is not None and not callable(interrupt):
         raise TypeError(f"interrupt= takes a function, not {type(interrupt).__name__}")
-    given = _Given(source, decode, interrupt, bool(abandon))
+    given = _GivenSource(source, decode, interrupt, bool(abandon))
     check_source(source, may_stay_blocked=interrupt is not None or given.abandon)
-    settings = Settings(
-        limits=limits,
-        attempts=Attempts(_policy(retry, given.reopenable)),
-        make_decoder=decoder_of("chat" if decode is None else decode),
-        convert=decode if callable(decode) else None,
-        counts=counts,
+    options = StreamOptions.of(
+        keywords,
+        decode="chat" if decode is None else decode,
         assembler=_assembler(source, decode),
-        strict=bool(strict),
-        end_grace=seconds_of("end_grace", end_grace),
-        heartbeat=positive("heartbeat", heartbeat),
+        default_retry=before_first_chunk() if given.can_be_reopened else None,
     )
-    return GuardedStream(given, settings, cancel=cancel, name=name, upstream=given.upstream)
+    if options.retry is not None and not given.can_be_reopened:
+        raise UsageError("retry= needs a source that can be opened again: pass a function that opens it")
+    return GuardedStream(given, options)
 
 
 @dataclass(frozen=True, slots=True)
-class _Given:
+class _GivenSource:
     """The source of `guard`."""
 
     source: Any
@@ -117,7 +97,7 @@ class _Given:
         return True
 
     @property
-    def reopenable(self) -> bool:
+    def can_be_reopened(self) -> bool:
         return can_be_opened(self.source)
 
     def why_not_replayable(self) -> str | None:
@@ -126,7 +106,7 @@ class _Given:
     def read(self, feed: Feed) -> None:
         """Open the source and read it to its end, in the reader thread."""
         sockets, stack = SocketGuard(feed.token), contextlib.ExitStack()
-        hold = Hold(sockets, feed.token, stack, self.interrupt, self.abandon)
+        hold = SourceHold(sockets, feed.token, stack, self.interrupt, self.abandon)
         current_guard.set(sockets)  # for what connects through `streamguard.Adapter`
         current_token.set(feed.token)
         try:
@@ -137,7 +117,7 @@ class _Given:
         finally:
             sockets.release()
 
-    def _read(self, reading: Reading, feed: Feed, sockets: SocketGuard) -> None:
+    def _read(self, reading: OpenSource, feed: Feed, sockets: SocketGuard) -> None:
         if reading.blocks is None and reading.response is not None:
             read_response(reading.response, feed, sockets, event_stream=self.decode != "bytes")
             return
@@ -154,15 +134,6 @@ class _Given:
             raise UsageError(f"decode= is for bytes, but this source gives {type(block).__name__} objects: leave it out")
         item = Item(block, monotonic()) if whole else Block(block, monotonic())
         feed.put(item, item.weight)
-
-
-def _policy(retry: Any, reopenable: bool) -> Any:
-    if isinstance(retry, NotGiven):
-        return before_first_chunk() if reopenable else None
-    policy = policy_of(retry)
-    if policy is not None and not reopenable:
-        raise UsageError("retry= needs a source that can be opened again: give a function that opens it")
-    return policy
 
 
 def _assembler(source: Any, decode: Any) -> Assembler | None:

@@ -3,8 +3,6 @@
 import threading
 from typing import Any
 
-__all__ = ["HEARTBEAT", "Heartbeat"]
-
 
 # With a base Any, or type checkers would refuse `chunk is HEARTBEAT`: a stream's type is that of its chunks only.
 class Heartbeat(threading.local, Any):  # type: ignore[misc]

@@ -1,16 +1,9 @@
-"""What a stream is made of: where its chunks come from, and what the caller asked for."""
+"""What a stream needs from the source of its chunks, and how it says that it is over."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
-from .._core.limits import Timeouts
 from .._core.pump import Feed
-from .._sse import Assembler
-from .upstream.decode import Decoder
-from .upstream.retry import Attempts
-
-__all__ = ["CLOSED", "Over", "Settings", "Source"]
+from ..telemetry.events import Upstream
 
 CLOSED = object()
 """The reason of a token that was cancelled by `close()` or by the collector, not by the caller's `cancel()`."""
@@ -28,6 +21,10 @@ class Source(Protocol):
         """What messages may say about the upstream."""
 
     @property
+    def upstream(self) -> Upstream:
+        """What hooks may know of the upstream."""
+
+    @property
     def reports_phases(self) -> bool:
         """Whether attempts put connect and response phases on the feed."""
 
@@ -40,18 +37,3 @@ class Source(Protocol):
 
     def why_not_replayable(self) -> str | None:
         """Say what prevents another attempt, or return None."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
-    """What the caller asked for, checked."""
-
-    limits: Timeouts
-    attempts: Attempts
-    make_decoder: Callable[[], Decoder]
-    convert: Callable[[Any], Any] | None
-    counts: Callable[[Any], object] | None
-    assembler: Assembler | None
-    strict: bool
-    end_grace: float | None
-    heartbeat: float | None

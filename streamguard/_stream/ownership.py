@@ -7,13 +7,39 @@ lock. The owner looks twice, before its note and after it, and the other one end
 note: so one of them always sees the other.
 """
 
+import os
 import time
 from threading import get_ident
 
-__all__ = ["Ownership"]
+from .._core.forks import forks
+from ..errors import UsageError
 
 _LOOK_SECONDS = 0.01
 """How often the first that comes besides the owner looks whether that is out: once for each stream, at the most."""
+
+
+class HomeProcess:
+    """The process that made a stream, the only one that may use it.
+
+    Before any lock: at a fork a thread that the child does not have may have held it.
+    """
+
+    __slots__ = ("_pid", "forks")
+
+    def __init__(self) -> None:
+        self._pid = os.getpid()
+        self.forks = forks.count
+        """How many forks there were: as long as there is none more, no process has to be asked for."""
+
+    @property
+    def is_here(self) -> bool:
+        """Whether this process is the one."""
+        return os.getpid() == self._pid
+
+    def require(self) -> None:
+        """Raise UsageError in any other process."""
+        if not self.is_here:
+            raise UsageError("this stream belongs to the parent process: open one in the forked child")
 
 
 class Ownership:

@@ -24,7 +24,7 @@ class Recorder:
         self.host = host
         self.started: float | None = None
         self.started_at = datetime.datetime.now(datetime.UTC)
-        self._phase = Phase.NEW
+        self.phase = Phase.NEW
         self._trace = TraceRecorder()
         self.attempts = 0
         self.chunks = 0
@@ -58,16 +58,10 @@ class Recorder:
         self.headers_at = self.last_byte_at = None
         self.status_code = self.request_id = None
 
-    @property
-    def phase(self) -> Phase:
-        """Where the stream is."""
-        return self._phase
-
-    @phase.setter
-    def phase(self, phase: Phase) -> None:
-        if phase is not self._phase:
-            self._phase = phase
-            self._trace.entered(self.lifetime, phase.value, self.attempts)
+    def entered(self, phase: Phase) -> None:
+        """Note that *phase* begins."""
+        self.phase = phase
+        self._trace.entered(self.lifetime, phase.value, self.attempts)
 
     def received(self, at: float, size: int, comments: int) -> None:
         """Note *size* bytes and *comments* heartbeats that arrived at *at*."""

@@ -15,12 +15,10 @@ from ..telemetry.events import (
 )
 from ..telemetry.hooks import defer, emit, scope
 from .recorder import Recorder
-from .timing.clocks import Phase
-
-__all__ = ["Teller"]
+from .timing.clocks import Alarm, Phase
 
 
-class Teller:
+class StreamNotifier:
     """Tell the hooks about one stream."""
 
     def __init__(self, recorder: Recorder, upstream: Upstream, *, chat: bool, every_chunk_counts: bool) -> None:
@@ -43,9 +41,9 @@ class Teller:
         emit(event)
         return scope(event)
 
-    def half_silent(self, silence: float, limit: float | None) -> None:
+    def half_silent(self, alarm: Alarm) -> None:
         """Half of the phase's limit is used up."""
-        self._stalled(self._recorder.phase, fired=False, limit=limit, silence=silence)
+        self._stalled(alarm.phase, fired=False, limit=alarm.limit, silence=alarm.elapsed)
 
     def failed(self, error: BaseException) -> None:
         """An attempt has failed: tell if it was for silence."""

@@ -133,7 +133,7 @@ def _run(decode: str, pieces: list[bytes]) -> tuple[list[Any], type[Exception] |
         return chunks, type(error), None
     except MalformedChunkError as error:
         return chunks, _short(error), None
-    return chunks, None, decoder.ending
+    return chunks, None, decoder.completion
 
 
 def _short(error: Exception) -> type[Exception]:

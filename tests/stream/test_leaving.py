@@ -267,7 +267,7 @@ def test_a_failed_stream_waits_for_no_collector(streamguard_gateway: Factory, sc
     gc.disable()
     try:
         stream = guarded_stream("GET", gateway.url, retry=None)
-        loop = weakref.ref(stream._loop)
+        loop = weakref.ref(stream._hand_over)
         failed = False
         try:
             stream.read()

@@ -12,6 +12,8 @@ import tenacity
 
 import streamguard
 from streamguard import (
+    HEARTBEAT,
+    EmptyStreamError,
     HTTPStatusError,
     StreamInactivityTimeoutError,
     TransportTimeoutError,
@@ -238,3 +240,13 @@ def test_a_wait_is_one_of_tenacitys(wait: Any) -> None:
     """Said at once, not when it would be needed, in the place of the error that it is needed for."""
     with pytest.raises(TypeError, match="wait= takes a tenacity wait"):
         before_first_chunk(wait=wait)
+
+
+def test_heartbeats_in_the_pause_do_not_use_up_attempts(streamguard_gateway: Factory) -> None:
+    """After an empty stream, a consumer that gets heartbeats during the pause still has all of its attempts."""
+    gateway = streamguard_gateway("headers", "headers", GOOD)
+    retry = before_first_chunk(2, on={EmptyStreamError}, wait=tenacity.wait_fixed(0.3))
+    items = list(guarded_stream("GET", gateway.url, retry=retry, heartbeat=0.05))
+    assert HEARTBEAT in items
+    assert "".join(item.text for item in items) == "ab"
+    assert len(gateway.requests) == 3

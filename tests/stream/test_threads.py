@@ -85,8 +85,8 @@ def test_next_in_the_middle_of_a_cancel(streamguard_gateway: Serve) -> None:
         cancelling.set()
         release.wait(10)
 
-    assert stream._loop._waiting.pump is not None
-    stream._loop._waiting.pump.token.on_cancel(dawdle)
+    assert stream._attempt._pump is not None
+    stream._attempt._pump.token.on_cancel(dawdle)
     threads = in_threads(1, lambda _: stream.cancel("slowly"))
     assert cancelling.wait(10)
     with pytest.raises(StreamCancelledError) as caught:

@@ -17,7 +17,7 @@ import requests
 import tenacity
 
 import streamguard
-import streamguard._stream.loop
+import streamguard._stream.failures
 from streamguard import (
     CancelToken,
     DeadlineExceededError,
@@ -100,7 +100,7 @@ def test_scenario_4_the_callers_cancel_beats_the_timeout(
 
     real_stop = Pump.stop
     if instant == "behind the wait":
-        monkeypatch.setattr(streamguard._stream.loop, "monotonic", now)
+        monkeypatch.setattr(streamguard._stream.failures, "monotonic", now)
     else:
         monkeypatch.setattr(Pump, "stop", stop)
     error = failure(stream)

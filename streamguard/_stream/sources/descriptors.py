@@ -17,8 +17,6 @@ from typing import Any
 from ..._http import SocketGuard
 from ...errors import UsageError
 
-__all__ = ["read_descriptor", "take_buffered"]
-
 _BLOCK_BYTES = 65536
 
 

@@ -3,20 +3,6 @@
 import io
 from typing import Any
 
-__all__ = [
-    "below",
-    "httpx_response",
-    "is_async_response",
-    "is_cuttable_httpx",
-    "is_descriptor",
-    "is_iterable",
-    "is_manager",
-    "is_of",
-    "is_sdk_stream",
-    "url_of",
-]
-
-
 _OPEN_NOTHING = ("_thread", "multiprocessing", "socket", "subprocess", "threading")
 """Packages whose context managers are entered for something else than what they return."""
 

@@ -48,11 +48,9 @@ from .detect import (
 )
 from .sdk_views import view_of_http_client, view_of_httpx, view_of_urllib3
 
-__all__ = ["Hold", "Reading", "can_be_opened", "check_source", "gives_message", "open_source"]
-
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class OpenSource:
     """A source that is open, and held so that it can be cut."""
 
     response: requests.Response | None = None
@@ -66,7 +64,7 @@ class Reading:
 
 
 @dataclass(frozen=True, slots=True)
-class Hold:
+class SourceHold:
     """What a source is held with while it is read."""
 
     guard: SocketGuard
@@ -89,13 +87,13 @@ class Hold:
 @dataclass(frozen=True, slots=True)
 class _Kind:
     recognises: Callable[[Any], bool]
-    open: Callable[[Any, Hold], Reading]
+    open: Callable[[Any, SourceHold], OpenSource]
     is_http: bool = False
     """Whether what comes may be the chunks of a model's message."""
 
 
-def open_source(source: Any, hold: Hold) -> Reading:
-    """Hold *source*, so that it can be cut and is let go of at the end, and return how to read it.
+def open_source(source: Any, hold: SourceHold) -> OpenSource:
+    """SourceHold *source*, so that it can be cut and is let go of at the end, and return how to read it.
 
     What only opens a stream (a function, a context manager) is called or entered first. Raises UsageError for what
     nobody knows how to cut, CutError if the call has been cut meanwhile, and whatever opening raises.
@@ -111,7 +109,7 @@ def open_source(source: Any, hold: Hold) -> Reading:
     return kind.open(source, hold)
 
 
-def _opened(source: Any, hold: Hold) -> Any:
+def _opened(source: Any, hold: SourceHold) -> Any:
     if not is_manager(source) and callable(source):
         source = source()
     if _kind_of(source, hold.may_stay_blocked) is None and is_manager(source):
@@ -179,42 +177,42 @@ def _in_background(interrupt: Callable[[], object]) -> Callable[[], None]:
     return cut
 
 
-def _open_requests(response: requests.Response, hold: Hold) -> Reading:
+def _open_requests(response: requests.Response, hold: SourceHold) -> OpenSource:
     hold.stack.callback(response.close)
     attach_response(hold.guard, response)
     _without_timeout(find_socket(response))
-    return Reading(response)
+    return OpenSource(response)
 
 
-def _open_urllib3(raw: Any, hold: Hold) -> Reading:
+def _open_urllib3(raw: Any, hold: SourceHold) -> OpenSource:
     return _open_requests(view_of_urllib3(raw), hold)
 
 
-def _open_botocore(stream: Any, hold: Hold) -> Reading:
+def _open_botocore(stream: Any, hold: SourceHold) -> OpenSource:
     view = _open_requests(view_of_urllib3(stream._raw_stream), hold).response
-    return Reading(view, iter(stream), objects=True)
+    return OpenSource(view, iter(stream), objects=True)
 
 
-def _open_http_client(response: http.client.HTTPResponse, hold: Hold) -> Reading:
+def _open_http_client(response: http.client.HTTPResponse, hold: SourceHold) -> OpenSource:
     hold.stack.callback(response.close)
     sock = below(response, "fp", "raw", "_sock")
     if sock is not None:
         hold.stack.enter_context(_shut_down_at_cut(sock, hold))
-    return Reading(view_of_http_client(response))
+    return OpenSource(view_of_http_client(response))
 
 
-def _open_httpx(response: Any, hold: Hold) -> Reading:
+def _open_httpx(response: Any, hold: SourceHold) -> OpenSource:
     _hold_httpx(response, response, hold)
-    return Reading(view_of_httpx(response, body=True))
+    return OpenSource(view_of_httpx(response, body=True))
 
 
-def _open_sdk(stream: Any, hold: Hold) -> Reading:
+def _open_sdk(stream: Any, hold: SourceHold) -> OpenSource:
     response = httpx_response(stream)
     _hold_httpx(stream if hasattr(stream, "close") else response, response, hold)
-    return Reading(view_of_httpx(response, body=False), iter(stream), objects=True, may_be_empty=False)
+    return OpenSource(view_of_httpx(response, body=False), iter(stream), objects=True, may_be_empty=False)
 
 
-def _hold_httpx(stream: Any, response: Any, hold: Hold) -> None:
+def _hold_httpx(stream: Any, response: Any, hold: SourceHold) -> None:
     hold.stack.callback(response.__dict__.pop, "close", None)
     hold.stack.callback(lambda: stream.close())
     timeouts = below(response, "_request", "extensions", "timeout")
@@ -237,34 +235,34 @@ def _detach_first(guard: SocketGuard, close: Callable[[], object]) -> Callable[[
     return detach_and_close
 
 
-def _open_grpc(call: Any, hold: Hold) -> Reading:
+def _open_grpc(call: Any, hold: SourceHold) -> OpenSource:
     hold.interrupted_by(call.cancel)
-    return Reading(blocks=iter(call), objects=True)
+    return OpenSource(blocks=iter(call), objects=True)
 
 
-def _open_socket(sock: socket.socket, hold: Hold) -> Reading:
+def _open_socket(sock: socket.socket, hold: SourceHold) -> OpenSource:
     hold.stack.enter_context(_shut_down_at_cut(sock, hold))
-    return Reading(blocks=iter(lambda: sock.recv(65536), b""))
+    return OpenSource(blocks=iter(lambda: sock.recv(65536), b""))
 
 
-def _open_socket_file(file: io.BufferedReader, hold: Hold) -> Reading:
+def _open_socket_file(file: io.BufferedReader, hold: SourceHold) -> OpenSource:
     hold.stack.enter_context(_shut_down_at_cut(file.raw._sock, hold))  # type: ignore[attr-defined]
-    return Reading(blocks=iter(lambda: file.read1(65536), b""))
+    return OpenSource(blocks=iter(lambda: file.read1(65536), b""))
 
 
-def _open_descriptor(file: Any, hold: Hold) -> Reading:
+def _open_descriptor(file: Any, hold: SourceHold) -> OpenSource:
     descriptor = file if isinstance(file, int) else file.fileno()
     ahead = take_buffered(file) if isinstance(file, io.BufferedReader) else b""
-    return Reading(blocks=_chain(ahead, read_descriptor(descriptor, hold.guard)))
+    return OpenSource(blocks=_chain(ahead, read_descriptor(descriptor, hold.guard)))
 
 
-def _open_any(source: Any, hold: Hold) -> Reading:
-    return Reading(blocks=iter(source), objects=True)
+def _open_any(source: Any, hold: SourceHold) -> OpenSource:
+    return OpenSource(blocks=iter(source), objects=True)
 
 
 @contextlib.contextmanager
-def _shut_down_at_cut(sock: Any, hold: Hold) -> Iterator[None]:
-    """Hold a socket that is the caller's: it gets back the timeout that it had."""
+def _shut_down_at_cut(sock: Any, hold: SourceHold) -> Iterator[None]:
+    """SourceHold a socket that is the caller's: it gets back the timeout that it had."""
     hold.guard.attach("socket", sock)
     timeout = sock.gettimeout()
     _without_timeout(sock)

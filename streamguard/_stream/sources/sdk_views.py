@@ -10,8 +10,6 @@ from requests.structures import CaseInsensitiveDict
 
 from .detect import url_of
 
-__all__ = ["view_of_http_client", "view_of_httpx", "view_of_urllib3"]
-
 
 def view_of_urllib3(raw: Any) -> requests.Response:
     """Return a requests.Response around a urllib3 response, the body of which is read from it."""

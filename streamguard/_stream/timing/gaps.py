@@ -4,8 +4,6 @@ import bisect
 
 from ...telemetry.events import GAP_BOUNDS, Gaps
 
-__all__ = ["GapCounts"]
-
 
 class GapCounts:
     """Counts and sums of gaps, bucket by bucket: a value equal to a bound belongs below it, as OpenTelemetry has it."""

@@ -31,8 +31,6 @@ from .attribution import is_refusal, unusable_redirect
 from .decode import Decoder
 from .request import RequestPlan
 
-__all__ = ["BAD_BODY_SECONDS", "Block", "Item", "Opened", "Rejected", "read_attempt", "read_response"]
-
 BAD_BODY_SECONDS = 1.0
 """How long the body of an error response may take."""
 _BAD_BODY_BYTES = 65536

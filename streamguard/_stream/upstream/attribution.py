@@ -16,8 +16,6 @@ import urllib3
 from ...classify import transport_code
 from ...errors import TransportError
 
-__all__ = ["callers_own", "innermost", "is_callers_function", "is_refusal", "unusable_redirect"]
-
 _WRAPPERS = (requests.RequestException, urllib3.exceptions.HTTPError)
 _OF_THE_NETWORK = (*_WRAPPERS, ConnectionError, TimeoutError, socket.gaierror, socket.herror, ssl.SSLError)
 _NETWORK_ERRNOS = frozenset(

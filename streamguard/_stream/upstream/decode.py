@@ -27,10 +27,8 @@ from ..._sse import (
 )
 from ...errors import MalformedChunkError, UsageError
 
-__all__ = ["Decoder", "Ending", "ObjectDecoder", "assembler_of", "decoder_of"]
 
-
-class Ending(Enum):
+class Completion(Enum):
     """How far the stream had said that it was complete."""
 
     OPEN = "open"
@@ -52,7 +50,7 @@ class Decoder(Protocol):
 
     @property
     def missing(self) -> str:
-        """What is missing where the body ends and `ending` is still open."""
+        """What is missing where the body ends and `completion` is still open."""
 
     @property
     def strays(self) -> bytes:
@@ -63,7 +61,7 @@ class Decoder(Protocol):
         """Whether there is nothing but strays: what came is no event stream at all."""
 
     @property
-    def ending(self) -> Ending:
+    def completion(self) -> Completion:
         """How far the stream, as far as its chunks have been taken, has said that it is complete."""
 
     def feed(self, data: bytes) -> Iterator[Any]:
@@ -79,7 +77,7 @@ class BytesDecoder:
     comments = 0
     strays = b""
     is_foreign = False
-    ending = Ending.ANYWHERE
+    completion = Completion.ANYWHERE
     missing = ""
 
     def feed(self, data: bytes) -> Iterator[Any]:
@@ -116,7 +114,7 @@ class EventDecoder(_EventStreamDecoder):
     It discards an unfinished last block, and ignores lines that are no field: a body of nothing else has no events.
     """
 
-    ending = Ending.ANYWHERE
+    completion = Completion.ANYWHERE
     is_foreign = False
 
     def feed(self, data: bytes) -> Iterator[Any]:
@@ -129,7 +127,7 @@ class EventDecoder(_EventStreamDecoder):
 class JSONDecoder(_EventStreamDecoder):
     """`decode="json"`: each event's data, parsed. `[DONE]` ends the stream; events without data are skipped."""
 
-    ending = Ending.ANYWHERE
+    completion = Completion.ANYWHERE
 
     def feed(self, data: bytes) -> Iterator[Any]:
         return self._parsed(self._client.feed(data))
@@ -146,8 +144,8 @@ class JSONDecoder(_EventStreamDecoder):
         for event in events:
             text = event.data.strip()
             if text == "[DONE]":
-                self.ending = Ending.DONE
-            if self.ending is Ending.DONE:
+                self.completion = Completion.DONE
+            if self.completion is Completion.DONE:
                 return
             if text:
                 yield _json(text)
@@ -164,8 +162,8 @@ class ChatStreamDecoder(_EventStreamDecoder):
         self._decoder = self._frames()
 
     @property
-    def ending(self) -> Ending:
-        return _ending_of(self._decoder)
+    def completion(self) -> Completion:
+        return _completion_of(self._decoder)
 
     def feed(self, data: bytes) -> Iterator[Any]:
         return self._decoded(self._client.feed(data))
@@ -175,7 +173,7 @@ class ChatStreamDecoder(_EventStreamDecoder):
         chunk = None if event is None else self._decoder.decode_last(event)
         if chunk is not None:
             yield chunk
-        if self.strays and self.ending is Ending.OPEN:
+        if self.strays and self.completion is Completion.OPEN:
             self._raise_unframed_error()
 
     def _raise_unframed_error(self) -> None:
@@ -221,10 +219,10 @@ class ObjectDecoder:
         self._empty = not may_be_empty
 
     @property
-    def ending(self) -> Ending:
+    def completion(self) -> Completion:
         if self._watcher.known:
-            return _ending_of(self._watcher)
-        return Ending.OPEN if self._empty else Ending.ANYWHERE
+            return _completion_of(self._watcher)
+        return Completion.OPEN if self._empty else Completion.ANYWHERE
 
     def feed(self, data: Any) -> Iterator[Any]:
         self._empty = False
@@ -235,10 +233,10 @@ class ObjectDecoder:
         return iter(())
 
 
-def _ending_of(decoder: FrameDecoder | ObjectWatcher) -> Ending:
+def _completion_of(decoder: FrameDecoder | ObjectWatcher) -> Completion:
     if decoder.done:
-        return Ending.DONE
-    return Ending.FINISHED if decoder.finished else Ending.OPEN
+        return Completion.DONE
+    return Completion.FINISHED if decoder.finished else Completion.OPEN
 
 
 _DECODERS: dict[str, Callable[[], Decoder]] = {

@@ -18,8 +18,6 @@ from ..._http import Adapter
 from ...errors import UsageError
 from ...telemetry.events import Upstream
 
-__all__ = ["RequestKeywords", "RequestPlan", "plan_request"]
-
 _TOKEN = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 _MODEL = re.compile(r"[A-Za-z0-9][\w.:/@+-]{0,99}", re.ASCII)
 _PORTS = {"http": 80, "https": 443}
@@ -131,7 +129,6 @@ def plan_request(
     Adds `Accept: text/event-stream` and `Accept-Encoding: identity` unless the caller, or the caller's session, chose
     others, and one `Idempotency-Key` for all attempts of a POST or PATCH that may be repeated.
     """
-    _check_keywords(options)
     _check_values(options)
     _check_target(method, url, plain=session is None)
     if session is not None and not isinstance(session, requests.Session):
@@ -147,16 +144,6 @@ def plan_request(
         timeout=(None if ours else limits.connect, read),
         reports_phases=ours,
     )
-
-
-def _check_keywords(options: Mapping[str, Any]) -> None:
-    if "timeout" in options:
-        raise UsageError("timeout= is ambiguous here: idle= is silence, total= the whole call")
-    if "stream" in options:
-        raise UsageError("stream= is not needed: guarded_stream always streams (the payload says json={'stream': True})")
-    unknown = options.keys() - RequestKeywords.__annotations__.keys()
-    if unknown:
-        raise TypeError(f"guarded_stream() got an unexpected keyword argument {min(unknown)!r}")
 
 
 def _check_values(options: Mapping[str, Any]) -> None:

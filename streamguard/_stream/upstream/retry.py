@@ -21,8 +21,6 @@ from ...errors import (
     UsageError,
 )
 
-__all__ = ["Attempts", "before_first_chunk", "policy_of", "requested_pause"]
-
 On = Collection[str | type[BaseException]]
 
 _CODES = frozenset({*(name for name in dir(errno) if name.isupper()), "ECERT"})
@@ -80,7 +78,7 @@ def policy_of(retry: object) -> tenacity.Retrying | None:
     raise TypeError(f"retry= takes None, a number of retries, or a tenacity.Retrying, not {type(retry).__name__}")
 
 
-class Attempts:
+class RetryState:
     """Consult a tenacity policy about one call's failures, one after another."""
 
     def __init__(self, policy: tenacity.Retrying | None) -> None:
