@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from ._svg import Lane, Span, card, draw, format_seconds
+from ._text import counted
 
 Outcome = Literal["running", "completed", "incomplete", "timeout", "cancelled", "closed", "error"]
 
@@ -108,7 +109,7 @@ class StreamReport:
         rows = [
             ("phase", self.phase),
             ("attempts", str(self.attempts)),
-            ("chunks", f"{self.chunks} ({self.bytes} bytes, {self.comments} heartbeats)"),
+            ("chunks", f"{self.chunks} ({counted(self.bytes, 'byte')}, {counted(self.comments, 'heartbeat')})"),
             ("first chunk after", format_seconds(self.time_to_first_chunk)),
             ("longest gap", format_seconds(self.max_gap)),
             ("lifetime", format_seconds(self.lifetime)),
@@ -124,7 +125,7 @@ class StreamReport:
         rows = [
             ("phase", self.phase),
             ("attempts", str(self.attempts)),
-            ("chunks", f"{self.chunks} ({self.bytes} bytes, {self.comments} comments)"),
+            ("chunks", f"{self.chunks} ({counted(self.bytes, 'byte')}, {counted(self.comments, 'comment')})"),
             ("headers after", format_seconds(self.time_to_headers)),
             ("first chunk after", format_seconds(self.time_to_first_chunk)),
             ("longest gap", format_seconds(self.max_gap)),

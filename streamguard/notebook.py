@@ -11,6 +11,7 @@ from IPython.display import display
 from ._core import monotonic
 from ._sse import Event, text_of
 from ._stream import HEARTBEAT, GuardedStream, StreamReport
+from ._text import counted
 from .errors import StreamguardError
 
 __all__ = ["show"]
@@ -76,7 +77,7 @@ class _View:
     def finish(self, error: BaseException | None) -> None:
         """Draw it for the last time: all of the text, and how it ended."""
         report = self._stream.report
-        words = f"{report.outcome} after {report.lifetime:.1f} s, {_counted(report.chunks)}"
+        words = f"{report.outcome} after {report.lifetime:.1f} s, {counted(report.chunks, 'chunk')}"
         below = "" if error is None else report._repr_html_()
         if isinstance(error, StreamguardError):
             words = f"{words}: {error}"
@@ -129,7 +130,3 @@ def _text_of(chunk: Any) -> str:
         return f"{chunk.data}\n"
     text = text_of(chunk)
     return str(chunk) if text is None else text
-
-
-def _counted(chunks: int) -> str:
-    return f"{chunks} chunk{'' if chunks == 1 else 's'}"

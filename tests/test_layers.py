@@ -32,7 +32,7 @@ LAYERS = (
     ("_core",),
     ("telemetry",),
     ("_reports", "classify"),
-    ("_svg", "errors"),
+    ("_svg", "_text", "errors"),
 )
 """From the top down. A module belongs to the longest name that it is part of."""
 

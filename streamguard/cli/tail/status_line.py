@@ -4,8 +4,9 @@ from typing import IO
 
 from ..._core import Timeouts
 from ..._stream import StreamReport
+from ..._text import counted
 
-__all__ = ["StatusLine", "counted", "status_text"]
+__all__ = ["StatusLine", "status_text"]
 
 # Index (which scrolls, if it must) and one up again make room below; between save and restore the cursor is lent.
 _ROOM_BELOW = "\x1bD\x1b[A"
@@ -42,11 +43,6 @@ def status_text(report: StreamReport, limits: Timeouts, *, phase: str, silence: 
     if report.comments:
         text += f", {counted(report.comments, 'heartbeat')}"
     return f"{text}, attempt {report.attempts}" if report.attempts > 1 else text
-
-
-def counted(number: int, noun: str) -> str:
-    """Return the number with its noun: "1 chunk", "2 chunks"."""
-    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def _left(report: StreamReport, limits: Timeouts, phase: str, silence: float) -> str:

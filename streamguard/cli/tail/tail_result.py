@@ -5,11 +5,11 @@ from typing import Any
 
 from ..._core import Timeouts
 from ..._stream import StreamReport
+from ..._text import counted
 from ...errors import DeadlineExceededError, StreamguardError, TransportTimeoutError, UsageError
 from ..exit_codes import Exit
 from ..output import printable
 from ..signals import Terminated
-from .status_line import counted
 from .tail_options import LIMITS, Secrets
 
 __all__ = ["Verdict"]
