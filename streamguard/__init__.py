@@ -45,7 +45,7 @@ from .errors import (
     TransportTimeoutError,
     UsageError,
 )
-from .journal import configure, recent
+from .journal import configure, recent, recent_failures
 from .session import Session
 
 __version__ = "0.1.0"
@@ -102,6 +102,7 @@ __all__ = [
     "guarded_stream",
     "has_content",
     "recent",
+    "recent_failures",
     "shield",
     "suggest_limits",
 ]

@@ -9,10 +9,10 @@ import click
 
 from .._core.clock import wall
 from ..errors import UsageError
-from ..journal.journal_advice import Sureness, advise
 from ..journal.lifecycle import VARIABLE, open_store
+from ..journal.limit_advice import AdviceOptions, advise
+from ..journal.report_tables import unreadable_rows
 from ..journal.summary import summed_up
-from ..journal.tables import unreadable_rows
 from .exit_codes import Exit
 from .values import read_duration
 
@@ -65,16 +65,16 @@ def report(
         summary = _read(store, lambda: summed_up(store.entries(since=_instant(since), name=name)))
         summary.unreadable = store.unreadable
         summary.narrowed = name is not None or since is not None
-    sureness = Sureness(quantile, confidence)
-    advice = advise(summary, sureness)
+    options = AdviceOptions(quantile, confidence)
+    advice = advise(summary, options)
     if page is None:
-        from ..journal.text import report_text
+        from ..journal.report_text import report_text
 
-        click.echo(report_text(summary, advice, sureness))
+        click.echo(report_text(summary, advice, options))
     else:
-        from ..journal.html import report_page
+        from ..journal.report_html import report_page
 
-        page.write(report_page(summary, advice, sureness))
+        page.write(report_page(summary, advice, options))
 
 
 def _opened(url: str | None) -> "JournalStore":
@@ -109,6 +109,6 @@ def _tell(found: "Sequence[JournalEntry]", page: IO[str] | None, unreadable: int
     elif page is None:
         click.echo("\n\n".join(map(str, found)))
     else:
-        from ..journal.html import story_page
+        from ..journal.report_html import entries_page
 
-        page.write(story_page(found))
+        page.write(entries_page(found))

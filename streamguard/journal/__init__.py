@@ -1,8 +1,8 @@
-"""What happened: the last failures in memory, and, where one is asked for, a journal of everything in a database."""
+"""The last failures in memory, and an optional journal of all streams, runs and turns in a database."""
 
-from .collector import recent
+from .collector import recent, recent_failures
+from .configuration import configure
 from .entries import JournalEntry, Kind, Moment
-from .journal_settings import configure
 from .lifecycle import settle
 
-__all__ = ["JournalEntry", "Kind", "Moment", "configure", "recent", "settle"]
+__all__ = ["JournalEntry", "Kind", "Moment", "configure", "recent", "recent_failures", "settle"]

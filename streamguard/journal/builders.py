@@ -1,4 +1,4 @@
-"""Entries of the events that end something, and of what was noted before. Pure."""
+"""Build entries from the events that end a stream, run or turn, and from the notes before. Pure."""
 
 import datetime
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,16 +15,14 @@ from ..telemetry.events import (
 )
 from .entries import JournalEntry, Moment
 
-__all__ = ["Note", "entry_of_run", "entry_of_stream", "entry_of_turn", "instant"]
-
 Note = StreamStalled | StreamRetry | StepStarted | StepFinished
-"""What is remembered until the stream or run has ended."""
+"""The events that are kept until the end of the stream or run."""
 
 _DEADLINES = {"total": "total", "ambient": "deadline"}
-"""The names that the limits of these scopes have in the journal."""
+"""The names of these scopes' limits in the journal."""
 
 _BYSTANDERS = {"cancelled": 1, "skipped": 2}
-"""Of a run that stopped, the steps that did so because of another one: none of them is named if there is that other one."""
+"""Statuses of steps that stopped because of another step: that one is named as the cause, if it is known."""
 
 _NUMBERS = (
     *("attempts", "chunks", "bytes", "comments", "time_to_headers", "time_to_first_byte", "time_to_first_chunk"),
@@ -33,8 +31,8 @@ _NUMBERS = (
 
 
 def entry_of_stream(event: StreamFinished, notes: Sequence[Note]) -> JournalEntry:
-    """Return the entry of a stream: the phases of each attempt, and what went wrong in it; last, a deadline."""
-    report, told = event.report, event.report.to_log()
+    """Return the entry of a stream: the phases and problems of each attempt, and a deadline last."""
+    report, values = event.report, event.report.to_log()
     return JournalEntry(
         kind="stream",
         id=report.id,
@@ -45,19 +43,19 @@ def entry_of_stream(event: StreamFinished, notes: Sequence[Note]) -> JournalEntr
         started_at=report.started_at,
         seconds=report.lifetime,
         moments=(*_course(event, notes), *_deadline(event)),
-        numbers={"operation": event.operation, **{name: told[name] for name in _NUMBERS}, "gaps": _gaps(event)},
+        numbers={"operation": event.operation, **{name: values[name] for name in _NUMBERS}, "gaps": _gaps(event)},
     )
 
 
 def entry_of_run(event: RunFinished, notes: Sequence[Note], now: float) -> JournalEntry:
-    """Return the entry of a chain's run that ended at *now*: its steps, and the one that it stopped in."""
+    """Return the entry of a chain's run that ended at *now*: its steps, and the step in which it stopped."""
     steps = tuple(map(_step, event.details.get("steps") or _last_states(notes)))
     return JournalEntry(
         kind="run",
         id=event.id,
         name=event.run,
         outcome=event.status or "raised",
-        stopped_in=_culprit(steps),
+        stopped_in=_stopped_in(steps),
         error_type=event.error_type,
         started_at=instant(now - event.seconds),
         seconds=event.seconds,
@@ -82,7 +80,7 @@ def entry_of_turn(event: TurnFinished, now: float) -> JournalEntry:
 
 
 def _course(event: StreamFinished, notes: Sequence[Note]) -> tuple[Moment, ...]:
-    """Merge the phases, whose times are known, with the notes, of which only the attempt is."""
+    """Merge the phases, which have times, with the notes, of which only the attempt is known."""
     phases = [Moment(what="phase", name=mark.phase, at=mark.at, attempt=mark.attempt) for mark in event.report.trace.phases]
     course: list[Moment] = []
     attempt = max(1, event.report.attempts - sum(isinstance(note, StreamRetry) for note in notes))
@@ -96,7 +94,7 @@ def _course(event: StreamFinished, notes: Sequence[Note]) -> tuple[Moment, ...]:
 
 
 def _comes_before(phase: Moment, moment: Moment, attempt: int) -> bool:
-    """Whether *phase* began before *moment*: all of earlier attempts did, and of the same one, up to the moment's own."""
+    """Whether *phase* began before *moment*: it is of an earlier attempt, or not after the phase of the moment."""
     if phase.attempt != attempt:
         return (phase.attempt or 0) < attempt
     return phase.name != "retry" and (moment.what == "retry" or _order(phase.name) <= _order(moment.name))
@@ -115,7 +113,7 @@ def _noted(note: Note, attempt: int) -> Moment:
 
 
 def _last_states(notes: Iterable[Note]) -> list[Mapping[str, Any]]:
-    """Return what is known of the steps of a run that has no result: how far each one came."""
+    """Return the last known state of each step of a run without a result."""
     states: dict[str, Mapping[str, Any]] = {}
     for note in notes:
         if isinstance(note, StepStarted):
@@ -147,8 +145,8 @@ def _step(report: Mapping[str, Any]) -> Moment:
     )
 
 
-def _culprit(steps: Sequence[Moment]) -> str | None:
-    """Return the step that the run stopped in: the first that has neither its own value nor a fallback's."""
+def _stopped_in(steps: Sequence[Moment]) -> str | None:
+    """Return the step in which the run stopped: the first one without a value and without a fallback."""
     without = [step for step in steps if step.status != "ok" and step.fallback is None]
     first = min(without, key=lambda step: _BYSTANDERS.get(step.status or "", 0), default=None)
     return None if first is None else first.name

@@ -1,7 +1,7 @@
-"""The listener: it makes entries of what it is told, remembers the last failures, and hands all to the journal.
+"""Collect events into journal entries: remember the last failures, and pass every entry to the journal.
 
-No lock is taken, for events may come from a signal handler that interrupts another one's telling: deques and dicts
-change in one step.
+It takes no lock, because a signal handler may emit an event while another one is handled: deques and dicts change in one
+step.
 """
 
 import collections
@@ -24,18 +24,16 @@ from .builders import Note, entry_of_run, entry_of_stream, entry_of_turn
 from .entries import JournalEntry, Kind, is_failure
 from .lifecycle import keep
 
-__all__ = ["RECENT", "RECORDER", "Recorder", "recent"]
-
 RECENT = 100
 _OPEN = 1000
-"""How many streams and runs that are under way may have something noted; beyond that the oldest notes go."""
+"""For how many open streams and runs notes are kept; beyond that the oldest are dropped."""
 
 _NOTES = 200
-"""How many notes of each: the last ones."""
+"""How many notes of each are kept: the latest ones."""
 
 
-class Recorder:
-    """Called with each event. *keep* gets what makes each entry; what it raises is the hooks' affair."""
+class Collector:
+    """A hook for all events. It calls *keep* with a function that returns the entry."""
 
     def __init__(self, keep: Callable[[Callable[[], JournalEntry]], object]) -> None:
         self._keep = keep
@@ -43,7 +41,7 @@ class Recorder:
         self._notes: dict[str, collections.deque[Note]] = {}
 
     def __call__(self, event: Event) -> None:
-        """Note *event*, or make an entry of what has ended."""
+        """Note *event*, or enter the stream, run or turn that it ends."""
         match event:
             case StreamStalled() | StreamRetry() | StepStarted() | StepFinished():
                 self._note(event)
@@ -62,7 +60,7 @@ class Recorder:
         return [make() for make in self._failures.copy()]  # copied in one step: another thread may append
 
     def remember(self, count: int) -> None:
-        """Remember so many failures from now on."""
+        """Remember *count* failures from now on."""
         self._failures = collections.deque(self._failures, maxlen=count)
 
     def _note(self, event: Note) -> None:
@@ -76,23 +74,27 @@ class Recorder:
 
     def _enter(self, kind: Kind, outcome: str, make: Callable[[], JournalEntry]) -> None:
         if is_failure(kind, outcome):
-            self._failures.append(make)  # nobody may ever ask
+            self._failures.append(make)  # the entry is created when it is read
         self._keep(make)
 
 
-RECORDER = Recorder(keep)
-witness(RECORDER)
+COLLECTOR = Collector(keep)
+witness(COLLECTOR)
 
 
-def recent() -> list[JournalEntry]:
+def recent_failures() -> list[JournalEntry]:
     """Return the last failures of this process, the newest last: streams, runs and turns.
 
-    Always on; in memory; at most 100, or what `configure(recent=...)` says. A failure is a stream that timed out or
-    failed, a run that waits for a service or that a bug ended, a turn that failed or was interrupted. What you cancelled
-    or left early is none, nor is a run with a fallback.
+    They are always kept, in memory: at most 100, or the number in `configure(recent=...)`. A failure is a stream that timed
+    out or failed, a run that waits for a service or that a bug ended, and a turn that failed or was interrupted. Streams
+    and runs that you cancelled or left early are not failures, and runs with a fallback are not.
 
     Limits
-        For this process: a forked child begins with its parent's. What a hook does itself is not in it.
+        Each process has its own; a forked child starts with those of its parent. Streams of hooks are not included.
     """
     flush()
-    return RECORDER.failures()
+    return COLLECTOR.failures()
+
+
+recent = recent_failures
+"""The earlier name."""

@@ -1,7 +1,7 @@
-"""What the journal keeps: one frozen entry for each stream, run and turn that ended.
+"""The entry of one stream, run or turn that ended, and its text.
 
-Nothing here holds a URL, a host, a header, an argument, a body, the name of a model, or anybody's error text: of errors
-only the type's name. Times are seconds.
+An entry holds no URL, host, header, argument, body or name of a model, and no error text: of an error only the name of its
+type. Times are seconds.
 """
 
 import datetime
@@ -12,7 +12,7 @@ from typing import Any, Literal
 from .._svg import format_seconds
 
 Kind = Literal["stream", "run", "turn", "gap"]
-"""`gap` stands in a database for entries that could not be written."""
+"""`gap` is only in a database: entries that could not be written."""
 
 _FAILED = {
     "stream": frozenset({"timeout", "error"}),
@@ -24,58 +24,58 @@ _FAILED = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Moment:
-    """One thing on the way of a stream or a run."""
+    """One event in the course of a stream or a run."""
 
     what: Literal["phase", "silence", "limit", "retry", "step"]
-    """A phase began; half of a limit was used up; a limit fired; another attempt was decided on; a step ended."""
+    """A phase began; half of a limit is used up; a limit fired; another attempt follows; a step ended."""
     name: str
-    """The phase's or the step's; of a limit the phase's, `total`, or `deadline`, a surrounding one."""
+    """The name of the phase or step; of a limit the phase, `total`, or `deadline` for a surrounding deadline."""
     at: float | None = None
-    """From the start of the stream or run; None where only the order is known."""
+    """Seconds from the start of the stream or run; None if only the order is known."""
     attempt: int | None = None
-    """Of a stream, the one that it belongs to, from 1; of a step, how many it took."""
+    """Of a stream, the number of the attempt, from 1; of a step, how many attempts it took."""
     seconds: float | None = None
-    """How long it was silent, will pause, or took."""
+    """How long the silence was, the pause will be, or the step took."""
     limit: float | None = None
-    """The limit that is, or is half, used up; None for a surrounding deadline. Of a step, the seconds that it had."""
+    """The limit in seconds; None for a surrounding deadline. Of a step, the seconds that it had."""
     status: str | None = None
-    """Of a step: ok, timeout, error, skipped, cancelled; started, if the run was left in it, by Ctrl-C say."""
+    """Of a step: ok, timeout, error, skipped, cancelled; started, if Ctrl-C for example ended the run in it."""
     reason: str | None = None
     fallback: str | None = None
-    """The name of what stood in for a step."""
+    """Of a step, the name of the fallback that was used."""
     error_type: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JournalEntry:
-    """How one stream, run or turn went."""
+    """The course and the end of one stream, run or turn."""
 
     kind: Kind
-    """stream, run (of a chain), turn (of a dispatch's member); gap: in a database only."""
+    """stream, run (of a chain), turn (of a member of a dispatch); in a database also gap."""
     id: str
-    """The one that its report, its errors and its log line have."""
+    """The id, as in its report, its errors and its log line."""
     parent: str | None = None
-    """Of a turn: the execution's id."""
+    """Of a turn: the id of the execution."""
     name: str | None
     """Your name for the stream, the chain or the member."""
     outcome: str
-    """A stream's outcome, a run's or a turn's status; `raised` for a run that a bug ended."""
+    """The outcome of a stream, the status of a run or turn; `raised` for a run that a bug ended."""
     stopped_in: str | None
-    """Where it stopped: a stream's phase, a run's step, the reason of a turn. A complete stream's is `done`."""
+    """Where it stopped: the phase of a stream (`done` if complete), the step of a run, the reason of a turn."""
     error_type: str | None = None
-    """Class name of what was raised."""
+    """Class name of the exception."""
     started_at: datetime.datetime
-    """The wall clock at the start, in UTC: a label."""
+    """The wall clock at the start, in UTC."""
     seconds: float
     """How long it took."""
     moments: tuple[Moment, ...] = ()
-    """What happened on the way, in order."""
+    """The events in its course, in order."""
     numbers: Mapping[str, Any] = field(default_factory=dict)
-    """What was counted and measured, by name: as in the stream's report."""
+    """Counts and measured times by name, as in the report of the stream."""
 
     @property
     def failed(self) -> bool:
-        """Whether it is a failure: neither a success, nor what the caller stopped."""
+        """Whether it is a failure: not a success, and not stopped by the caller."""
         return is_failure(self.kind, self.outcome)
 
     def __str__(self) -> str:
@@ -83,20 +83,20 @@ class JournalEntry:
 
 
 def is_failure(kind: Kind, outcome: str) -> bool:
-    """Return whether what ended so is a failure."""
+    """Return whether *outcome* is a failure."""
     return outcome in _FAILED[kind]
 
 
 def headline(entry: JournalEntry) -> str:
-    """Return what was asked, and when."""
+    """Return its kind, name, id and start in one line."""
     name = one_line(entry.name) if entry.name else "(no name)"
-    asked = ", a call of a model" if entry.numbers.get("operation") == "chat" else ""
+    call = ", a call of a model" if entry.numbers.get("operation") == "chat" else ""
     belongs = f" of execution {one_line(entry.parent)}" if entry.parent else ""
-    return f"{entry.kind} {name}, id {one_line(entry.id)}{belongs}{asked}, started {entry.started_at:%Y-%m-%d %H:%M:%S} UTC"
+    return f"{entry.kind} {name}, id {one_line(entry.id)}{belongs}{call}, started {entry.started_at:%Y-%m-%d %H:%M:%S} UTC"
 
 
 def one_line(text: str) -> str:
-    """Return *text* in one line, without what could steer a terminal."""
+    """Return *text* in one line, without control characters."""
     return " ".join("".join(sign if sign.isprintable() else " " for sign in text).split())
 
 

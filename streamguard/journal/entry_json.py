@@ -17,22 +17,22 @@ _NEEDED = {
     "turn": (),
     "gap": ("entries",),
 }
-"""What every entry of a kind has among its numbers."""
+"""The numbers that every entry of a kind has."""
 _OTHERS = ("max_byte_gap", "silence", "deadline")
 _MEASURES = frozenset({"at", "attempt", "seconds", "limit"})
 
 
 def plain(entry: JournalEntry) -> dict[str, Any]:
-    """Return *entry* as data for JSON; of moments only what is known."""
+    """Return *entry* as data for JSON; fields of moments that are None are left out."""
     values = {each.name: getattr(entry, each.name) for each in fields(entry)}
     moments = [{key: value for key, value in _values(moment) if value is not None} for moment in entry.moments]
     return {**values, "started_at": entry.started_at.timestamp(), "moments": moments, "numbers": dict(entry.numbers)}
 
 
 def entry_of(values: Mapping[str, Any]) -> JournalEntry:
-    """Return the entry that `plain()` made *values* of; what a newer version knows beside is left out.
+    """Return the entry with these *values* of `plain()`; fields of a newer version are left out of its moments.
 
-    Raises ValueError if it is none of ours, or damaged.
+    Raises ValueError if the values are not those of an entry, or damaged.
     """
     try:
         started_at = datetime.datetime.fromtimestamp(values["started_at"], datetime.UTC)
@@ -40,7 +40,7 @@ def entry_of(values: Mapping[str, Any]) -> JournalEntry:
         _check(values["kind"], values["numbers"], values["seconds"])
         return JournalEntry(**{**values, "started_at": started_at, "moments": moments})
     except (LookupError, TypeError, ValueError, OverflowError, OSError) as exc:
-        raise ValueError(f"no entry of a journal: {type(exc).__name__}") from None
+        raise ValueError(f"not a journal entry: {type(exc).__name__}") from None
 
 
 def _moment_of(values: Mapping[str, Any]) -> Moment:
@@ -52,16 +52,16 @@ def _moment_of(values: Mapping[str, Any]) -> Moment:
 
 
 def _check(kind: str, numbers: Mapping[str, Any], seconds: object) -> None:
-    """Raise what says that something is missing which every entry of that kind has, or is of another type."""
-    told = [*(numbers[name] for name in _NEEDED[kind]), *(numbers.get(name) for name in _OTHERS)]
-    measured = [seconds, *(value for value in told if value is not None)]
+    """Raise if a number is missing that every entry of *kind* has, or if one is not a number."""
+    known = [*(numbers[name] for name in _NEEDED[kind]), *(numbers.get(name) for name in _OTHERS)]
+    measured = [seconds, *(value for value in known if value is not None)]
     if kind == "stream":
         counts = [count for count, _ in numbers["gaps"]]
         if len(counts) != len(GAP_BOUNDS) + 1:
-            raise ValueError("other buckets")
+            raise ValueError("wrong number of buckets")
         measured += counts
     if not all(isinstance(value, int | float) for value in measured):
-        raise TypeError("no number")
+        raise TypeError("not a number")
 
 
 def _values(moment: Moment) -> list[tuple[str, Any]]:

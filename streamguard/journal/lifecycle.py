@@ -1,4 +1,4 @@
-"""Which journal is written to: that of `configure(journal=...)`, else that of the environment, else none."""
+"""Which journal the process writes to: the one of `configure(journal=...)`, else of the environment, else none."""
 
 import atexit
 import logging
@@ -17,30 +17,28 @@ from .writer import Writer
 if TYPE_CHECKING:
     from .store import JournalStore
 
-__all__ = ["VARIABLE", "keep", "open_store", "settle", "use"]
-
 VARIABLE = "STREAMGUARD_JOURNAL"
 """The environment variable that holds the URL of the journal's database."""
 
 _EXIT_PATIENCE = 2.0
 _FORK_PATIENCE = 6.0
-"""Seconds that a fork waits for a write: more than a write may take."""
+"""Seconds that a fork waits for a write: more than the longest write."""
 
 _chosen: dict[str, str | None] = {}
 _writers: dict[tuple[int, str], Writer | None] = {}
-"""By process and URL, for a forked child must not use its parent's connections; None: that URL cannot be used."""
+"""By process and URL, because a forked child must not use the connections of its parent; None: an invalid URL."""
 
 _places: dict[str, str] = {}
-"""By URL as the environment has it, the one with an absolute path: that of the directory in which it was first used."""
+"""For each URL in the environment the URL with an absolute path, of the directory in which it was first used."""
 
 _pauses: dict[int, list[Callable[[], None]]] = {}
-"""What ends the pauses of the writers, by the thread that forks."""
+"""The functions that end the pauses of the writers, by the thread that forks."""
 
 
 def open_store(url: str, *, option: str = "journal=") -> "JournalStore":
-    """Return the journal in the database that *url* names; nothing connects yet.
+    """Return the journal in the database that *url* names, without a connection.
 
-    Raises UsageError for what is no such URL, or if SQLAlchemy is missing. The message never quotes the URL.
+    Raises UsageError for an invalid URL, or if SQLAlchemy is missing. The message never quotes the URL.
     """
     try:
         from .store import JournalStore
@@ -50,9 +48,9 @@ def open_store(url: str, *, option: str = "journal=") -> "JournalStore":
 
 
 def use(url: str | NotGiven | None) -> Callable[[], object]:
-    """Return what makes *url* the journal from now on: None for no journal, `NOT_GIVEN` for the environment's.
+    """Return a function that makes *url* the journal: None for no journal, `NOT_GIVEN` for the one of the environment.
 
-    Raises UsageError for what is no URL of a database.
+    Raises UsageError for an invalid URL.
     """
     if isinstance(url, NotGiven):
         return lambda: _chosen.pop("url", None)
@@ -68,7 +66,7 @@ def use(url: str | NotGiven | None) -> Callable[[], object]:
 
 
 def keep(make: Callable[[], JournalEntry]) -> None:
-    """Hand the entry that *make* returns to the journal, if there is one. Never waits, never raises for its sake."""
+    """Pass the entry that *make* returns to the journal, if there is one. Never waits, and never raises its errors."""
     url = _chosen["url"] if "url" in _chosen else os.environ.get(VARIABLE)
     if url:
         writer = _writer_of(_places.get(url, url))
@@ -77,9 +75,9 @@ def keep(make: Callable[[], JournalEntry]) -> None:
 
 
 def settle(seconds: float = 2.0) -> bool:
-    """Wait until all that has ended so far is in the journal, or lost; return whether that took less than *seconds*.
+    """Wait until all entries so far are written or lost; return whether that took less than *seconds* (default 2).
 
-    For tests, and before `os._exit()`: a normal exit of the interpreter waits by itself, 2 s at most.
+    For tests, and before `os._exit()`. A normal exit of the interpreter also waits, at most 2 s.
     """
     deadline = Deadline.after(seconds)
     return all(writer.settle(deadline.remaining()) for writer in _own_writers())
@@ -100,14 +98,14 @@ def _writer_of(url: str) -> Writer | None:
 
 
 def _new_writer(url: str, option: str) -> tuple[str, Writer]:
-    """Return the URL with its path absolute, and a writer to it."""
+    """Return the URL with an absolute path, and a writer to it."""
     store = open_store(url, option=option)
     return store.url, Writer(store)
 
 
 def _adopt(url: str, writer: Writer) -> None:
     if not _writers:
-        _stand_by()
+        _register_exit_and_forks()
     _writers.setdefault((os.getpid(), url), writer)
 
 
@@ -116,15 +114,15 @@ def _own_writers() -> list[Writer]:
     return [writer for (owner, _), writer in [*_writers.items()] if writer is not None and owner == pid]
 
 
-def _stand_by() -> None:
-    """Be there when the interpreter ends, and when it forks. Only once a journal is kept, for it cannot be undone."""
+def _register_exit_and_forks() -> None:
+    """Register for the exit and the forks of the interpreter: only once a journal is used, because it cannot be undone."""
     atexit.register(settle, _EXIT_PATIENCE)
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(before=_pause_all, after_in_parent=_go_on, after_in_child=_pauses.clear)
 
 
 def _pause_all() -> None:
-    pauses = [writer.pause(_FORK_PATIENCE) for writer in _own_writers() if writer.minds_forks]
+    pauses = [writer.pause(_FORK_PATIENCE) for writer in _own_writers() if writer.pauses_for_forks]
     _pauses[threading.get_ident()] = pauses
 
 

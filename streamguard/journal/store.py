@@ -1,4 +1,4 @@
-"""The journal's table, in the same databases as the records of dispatches. Needs SQLAlchemy; raises what that raises."""
+"""The table of the journal, also beside the records of dispatches. Needs SQLAlchemy, and raises its errors."""
 
 import json
 import os
@@ -32,8 +32,6 @@ from ..errors import UsageError
 from .entries import JournalEntry
 from .entry_json import entry_of, plain
 
-__all__ = ["KEPT", "JournalStore"]
-
 KEPT = 100_000
 """How many entries a journal holds; older ones are deleted."""
 
@@ -60,24 +58,24 @@ journal = Table(
 
 _JSON = ("moments", "numbers")
 _rows = select(*(type_coerce(column, Text).label(column.name) if column.name in _JSON else column for column in journal.c))
-"""All rows. SQLite's JSON comes as the text that it is: one row that is none must not keep the others from being read."""
+"""All rows, with SQLite's JSON as text: one damaged row must not prevent the reading of the others."""
 
 
 class JournalStore:
     """The journal in the database that *url* names: `sqlite:///journal.db` or `postgresql://user@host/name`.
 
     timeout: seconds that a connect, a wait for a lock, or a statement may take. Default 5.
-    option:  where the URL was given, for the complaints.
+    option:  the name of the argument that holds the URL, for messages.
 
-    The table is created when first written to. Raises UsageError for a URL that cannot be used, a database in memory, or
-    an SQLite `file:` URI.
+    The first write creates the table. Raises UsageError for an invalid URL, a database in memory, or an SQLite `file:`
+    URI.
 
     Limits
         An SQLite file must be on a local disk.
     """
 
     failures: tuple[type[Exception], ...] = (SQLAlchemyError, OSError)
-    """What the methods raise when the database cannot be used."""
+    """The errors that the methods raise when the database cannot be used."""
 
     def __init__(self, url: str, *, timeout: float = 5.0, option: str = "journal=") -> None:
         engine = make_engine(url, timeout=timeout, option=option)
@@ -85,11 +83,11 @@ class JournalStore:
         if self._file is not None:
             url = engine.url.set(database=self._file).render_as_string()
         self.url = url
-        """The same, but that a relative path of a file is absolute: the program may change its directory."""
+        """The URL with an absolute path: the program may change its working directory."""
         self._make: Callable[[], Engine] = lambda: make_engine(url, timeout=timeout, option=option)
         self._engine: Engine | None = None
         self.unreadable = 0
-        """How many rows could not be read so far, and were left out."""
+        """How many rows could not be read so far and were left out."""
 
     @property
     def in_file(self) -> bool:
@@ -109,12 +107,12 @@ class JournalStore:
             _prune(connection, len(entries))
 
     def entries(self, *, since: float = 0.0, name: str | None = None) -> Iterator[JournalEntry]:
-        """Yield the entries of what began after *since* (wall clock), oldest first; only those of *name*, if given."""
+        """Yield the entries that started after *since* (wall clock), oldest first; with *name*, only those of that name."""
         wanted = _rows.where(journal.c.started_at >= since).order_by(journal.c.position)
         yield from self._read(wanted if name is None else wanted.where(journal.c.name == name))
 
     def find(self, id: str) -> list[JournalEntry]:
-        """Return the entry with that id, or those of an execution's turns."""
+        """Return the entry with this id, or those of the turns of the execution with this id."""
         return list(self._read(_rows.where(or_(journal.c.id == id, journal.c.parent == id))))
 
     def close(self) -> None:
@@ -125,7 +123,7 @@ class JournalStore:
 
     def _read(self, wanted: Any) -> Iterator[JournalEntry]:
         if self.missing:
-            return  # to connect would make the file
+            return  # a connection would create the file
         with self._opened().connect().execution_options(**READING) as connection:
             if inspect(connection).has_table(journal.name):
                 for row in connection.execution_options(yield_per=_PAGE).execute(wanted):
@@ -145,15 +143,15 @@ class JournalStore:
 def _path_of(url: URL, option: str) -> str:
     """Return the absolute path of the SQLite file that *url* names."""
     if url.database in (None, "", ":memory:"):
-        raise UsageError(f"{option} takes a database that outlives the process: sqlite:///journal.db, or PostgreSQL")
+        raise UsageError(f"{option} must be a database that outlives the process: sqlite:///journal.db, or PostgreSQL")
     assert url.database is not None
     if url.database.startswith("file:"):
-        raise UsageError(f"{option} takes the path of an SQLite file, no file: URI: sqlite:///journal.db")
+        raise UsageError(f"{option} must be the path of an SQLite file (sqlite:///journal.db), not a file: URI")
     return os.path.abspath(url.database)
 
 
 def _prune(connection: Connection, added: int) -> None:
-    """Delete what is too old, when *added* entries went past a multiple of 500."""
+    """Delete the oldest entries, each time that *added* entries pass a multiple of 500."""
     last = connection.execute(select(func.max(journal.c.position))).scalar() or 0
     if last // _PRUNE_EVERY != (last - added) // _PRUNE_EVERY:
         connection.execute(delete(journal).where(journal.c.position <= last - KEPT))

@@ -1,4 +1,4 @@
-"""Many entries, summed up: counts, histograms, and what each limit would have had to be. Pure."""
+"""A summary of many entries: counts, histograms, and the samples for the advice about limits. Pure."""
 
 import bisect
 import collections
@@ -9,16 +9,14 @@ from collections.abc import Iterable, Iterator
 from ..telemetry.events import GAP_BOUNDS
 from .entries import JournalEntry, Moment
 
-__all__ = ["LIMITS", "Summary", "summed_up"]
-
 LIMITS = ("connect", "response", "first", "idle", "dead", "total")
 
 _FOLLOWS = {"connect": "response", "response": "first"}
-"""A phase's time is known where this one came next: else the attempt broke off in it."""
+"""The phase after each phase: the duration is a sample only if the attempt reached it."""
 
 
 class Summary:
-    """What the entries come to. Filled by `summed_up()`."""
+    """Counts, histograms and samples of entries. Filled by `summed_up()`."""
 
     def __init__(self) -> None:
         self.began: datetime.datetime | None = None
@@ -30,19 +28,19 @@ class Summary:
         self.unreadable = 0
         """Rows that could not be read."""
         self.narrowed = False
-        """Whether only a part of what the journal holds was asked for."""
+        """Whether the entries are a selection of those in the journal."""
         self.counts: collections.Counter[tuple[str, str, str]] = collections.Counter()
-        """By kind, outcome, and where it stopped."""
+        """By kind, outcome, and the place where it stopped."""
         self.first_chunks = [0] * (len(GAP_BOUNDS) + 1)
         """Streams by the time to their first chunk, in the buckets of `GAP_BOUNDS`, and one above them."""
         self.gaps = [0] * (len(GAP_BOUNDS) + 1)
         """Gaps between chunks, in the same buckets."""
         self.samples: dict[str, list[float]] = {name: [] for name in LIMITS}
-        """For each limit, how long it took what went well: of a stream's `idle` and `dead` the longest silence."""
+        """For each limit, the durations of successes: for `idle` and `dead` of a stream, the longest silence."""
         self.fired: collections.Counter[str] = collections.Counter()
         """How often each limit fired."""
         self.fired_at: dict[str, float] = {}
-        """What each limit was when it last fired."""
+        """The value of each limit when it last fired."""
 
     def kind(self, kind: str) -> list[tuple[str, str, int]]:
         """Return outcome, place and count of each group of *kind*, the largest first."""
@@ -50,7 +48,7 @@ class Summary:
         return sorted(groups, key=lambda group: (-group[2], group[0], group[1]))
 
     def add(self, entry: JournalEntry) -> None:
-        """Take one entry in."""
+        """Add one entry."""
         if entry.kind == "gap":
             self.lost += int(entry.numbers["entries"])
             return
@@ -65,7 +63,7 @@ class Summary:
             self.first_chunks[bisect.bisect_left(GAP_BOUNDS, first)] += 1
         self.gaps = [known + count for known, (count, _) in zip(self.gaps, entry.numbers["gaps"], strict=True)]
         for moment in entry.moments:
-            if moment.what == "limit" and moment.name in LIMITS:  # a surrounding deadline is no knob of the stream's
+            if moment.what == "limit" and moment.name in LIMITS:  # a surrounding deadline is not a limit of the stream
                 self._fire(moment.name, moment.limit)
         if entry.outcome == "completed":
             for name, seconds in _healthy(entry):
@@ -95,7 +93,7 @@ class Summary:
 
 
 def summed_up(entries: Iterable[JournalEntry]) -> Summary:
-    """Return what *entries* come to."""
+    """Return the summary of *entries*."""
     summary = Summary()
     for entry in entries:
         summary.add(entry)
@@ -103,7 +101,7 @@ def summed_up(entries: Iterable[JournalEntry]) -> Summary:
 
 
 def _healthy(entry: JournalEntry) -> Iterator[tuple[str, float]]:
-    """Yield what a complete stream needed of each limit."""
+    """Yield the time that a complete stream needed of each limit."""
     phases = [moment for moment in entry.moments if moment.what == "phase"]
     yield from _phases(phases)
     numbers = entry.numbers

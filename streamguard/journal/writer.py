@@ -1,4 +1,4 @@
-"""The thread that writes entries to a journal. Whoever ends a stream never waits for it, and takes no lock."""
+"""The thread that writes entries to a journal. The end of a stream never waits for it, and takes no lock."""
 
 import logging
 import queue
@@ -16,17 +16,15 @@ from .entries import JournalEntry
 if TYPE_CHECKING:
     from .store import JournalStore
 
-__all__ = ["Writer"]
-
 _WAITING = 1000
 _BATCH = 100
 _LINGER = 0.25
-"""Seconds that the thread, and its connection, outlive the last entry."""
+"""Seconds that the thread and its connection stay after the last entry."""
 _LONGEST_PAUSE = 60.0
 
 
 class _Pause:
-    """Asks the thread to let go of the database until `over`."""
+    """A request to the thread: close the database and wait for `over`."""
 
     def __init__(self) -> None:
         self.closed = threading.Event()
@@ -37,10 +35,10 @@ _Item = JournalEntry | threading.Event | _Pause
 
 
 class Writer:
-    """Takes entries, and writes them in a daemon thread of its own, which exists only while there is something to write.
+    """Takes entries and writes them in a daemon thread, which exists only while there is something to write.
 
-    At most 1000 entries wait. What comes beyond that, and what the database refuses, is counted; the log says so once for
-    each outage, and the journal holds the count once it can be written again.
+    At most 1000 entries wait. Further entries, and those that the database refuses, are counted as lost: the log reports
+    it once for each outage, and the journal gets the count once it can be written again.
     """
 
     def __init__(self, store: "JournalStore") -> None:
@@ -48,39 +46,36 @@ class Writer:
         self._queue: queue.SimpleQueue[_Item] = queue.SimpleQueue()
         self._running: dict[str, object] = {}
         self._overflown: queue.SimpleQueue[None] = queue.SimpleQueue()
-        """One for each entry that found no room: a counter that needs no lock."""
+        """One item for each entry without room: a counter without a lock."""
         self._lost = 0
-        """Entries lost that the journal does not know of. The thread's own."""
-        self._complained = False
+        """Lost entries that the journal does not count yet. Only the thread uses it."""
+        self._reported = False
 
     def put(self, entry: JournalEntry) -> None:
-        """Have *entry* written, if there is room for it."""
+        """Queue *entry* for the thread, if there is room for it."""
         if self._queue.qsize() >= _WAITING:
             self._overflown.put(None)
         else:
             self._queue.put(entry)
-        self._see_to_a_thread()
+        self._ensure_thread()
 
     def settle(self, seconds: float) -> bool:
-        """Wait until all that was put is written or lost; return whether that took less than *seconds*."""
+        """Wait until all queued entries are written or lost; return whether that took less than *seconds*."""
         if self._queue.empty() and not self._running:
             return True
         done = threading.Event()
         self._queue.put(done)
-        self._see_to_a_thread()
+        self._ensure_thread()
         return happens(done, seconds)
 
     @property
-    def minds_forks(self) -> bool:
-        """Whether it must be paused around a fork: SQLite's locks and memory of a file do not survive one."""
+    def pauses_for_forks(self) -> bool:
+        """Whether it must pause during a fork: the locks and the shared memory of an SQLite file do not survive one."""
         return self._store.in_file
 
     def pause(self, seconds: float) -> Callable[[], None]:
-        """Have the database let go of, and written to by nobody, before this returns, or *seconds* have passed.
-
-        Returns what ends the pause.
-        """
-        if self._running.setdefault("thread", self) is self:  # so that no thread can begin to write
+        """Close the database and write nothing until the returned function is called. Waits at most *seconds* for it."""
+        if self._running.setdefault("thread", self) is self:  # now no thread can start
             return self._go_on
         pause = _Pause()
         self._queue.put(pause)
@@ -90,26 +85,26 @@ class Writer:
     def _go_on(self) -> None:
         self._running.pop("thread", None)
         if not self._queue.empty():
-            self._see_to_a_thread()
+            self._ensure_thread()
 
-    def _see_to_a_thread(self) -> None:
+    def _ensure_thread(self) -> None:
         me = object()
         if self._running.setdefault("thread", me) is not me:
             return
         try:
             threading.Thread(target=self._run, args=(me,), name="streamguard-journal", daemon=True).start()
-        except RuntimeError:  # no thread more, or the interpreter ends: the next entry tries again
+        except RuntimeError:  # no more threads, or the interpreter exits: the next entry tries again
             self._running.pop("thread", None)
 
     def _run(self, me: object) -> None:
         while True:
             batch = self._next_batch()
             if batch:
-                self._deal_with(batch)
+                self._handle(batch)
                 continue
             self._store.close()
             self._running.pop("thread", None)
-            # Something may have come since: then whoever marks the place first goes on.
+            # An entry may have come since then: the first thread to take the place writes it.
             if self._queue.empty() or self._running.setdefault("thread", me) is not me:
                 return
 
@@ -123,7 +118,7 @@ class Writer:
             pass
         return batch
 
-    def _deal_with(self, batch: Sequence[_Item]) -> None:
+    def _handle(self, batch: Sequence[_Item]) -> None:
         entries = [item for item in batch if isinstance(item, JournalEntry)]
         if entries:
             self._write(entries)
@@ -140,12 +135,12 @@ class Writer:
         gap = [_gap(self._lost)] if self._lost else []
         try:
             self._store.add([*gap, *entries])
-        except Exception as exc:  # whatever a driver raises: the thread must live on
+        except Exception as exc:  # of any driver: the thread must go on
             self._lost += len(entries)
             self._store.close()
-            self._complain(type(exc).__name__)
+            self._report(type(exc).__name__)
         else:
-            self._lost, self._complained = 0, False
+            self._lost, self._reported = 0, False
 
     def _count_overflow(self) -> None:
         lost = self._overflown.qsize()
@@ -153,11 +148,11 @@ class Writer:
             self._overflown.get_nowait()
         self._lost += lost
         if lost:
-            self._complain("Full")
+            self._report("Full")
 
-    def _complain(self, error_type: str) -> None:
-        if not self._complained:
-            self._complained = True
+    def _report(self, error_type: str) -> None:
+        if not self._reported:
+            self._reported = True
             log_line(
                 logging.WARNING, "journal_failed", "the journal cannot be written; entries are lost", error_type=error_type
             )

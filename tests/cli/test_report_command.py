@@ -99,7 +99,7 @@ def test_a_name_and_a_time_narrow_it(url: str) -> None:
 def test_what_matches_nothing_is_no_empty_journal(url: str, options: tuple[str, ...]) -> None:
     """There are entries, of other names or older ones."""
     filled(url, 1)
-    assert invoke("report", "--journal", url, *options).stdout == "Nothing in the journal matches.\n"
+    assert invoke("report", "--journal", url, *options).stdout == "No entry of the journal matches.\n"
 
 
 def late_stream() -> object:
@@ -243,4 +243,4 @@ def test_a_journal_that_nobody_can_read_says_so(url: str, tmp_path: Path) -> Non
     filled(url, 2)
     with closing(sqlite3.connect(tmp_path / "journal.db")) as database, database:
         database.execute("update streamguard_journal set moments = '{oops'")
-    assert invoke("report", "--journal", url).stdout == "Nothing to sum up; 2 rows could not be read.\n"
+    assert invoke("report", "--journal", url).stdout == "No entries; 2 rows could not be read.\n"

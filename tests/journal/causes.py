@@ -1,5 +1,6 @@
 """Streams, runs and turns that end well or not, and entries as they leave them."""
 
+import dataclasses
 import datetime
 from contextlib import suppress
 from typing import Any
@@ -7,6 +8,9 @@ from typing import Any
 from streamguard import Chain, StreamguardError, guarded_stream
 from streamguard.dispatch import CallableMember, Dispatcher
 from streamguard.journal import JournalEntry, Moment
+from streamguard.journal.limit_advice import AdviceOptions, advise
+from streamguard.journal.report_text import report_text
+from streamguard.journal.summary import Summary
 from streamguard.telemetry import GAP_BOUNDS
 from streamguard.testing import Gateway
 
@@ -88,3 +92,42 @@ def stream_entry(**values: Any) -> JournalEntry:
         ),
     }
     return JournalEntry(**{**defaults, **values, "numbers": {**numbers, **own}})
+
+
+def step(name: str, status: str, **values: Any) -> Moment:
+    return Moment(what="step", name=name, status=status, **values)
+
+
+def entry(kind: Any, outcome: str, stopped_in: str | None, **values: Any) -> JournalEntry:
+    """Return an entry of a run or a turn."""
+    defaults: dict[str, Any] = {"kind": kind, "outcome": outcome, "stopped_in": stopped_in, "moments": (), "numbers": {}}
+    return dataclasses.replace(stream_entry(), **{**defaults, **values})
+
+
+def gaps(**counts: int) -> list[list[float]]:
+    return [[counts.get(f"b{number}", 0), 0.0] for number in range(len(NO_GAPS))]
+
+
+ENTRIES = [
+    *[stream_entry(gaps=gaps(b0=3, b2=1))] * 3,
+    stream_entry(outcome="timeout", stopped_in="first", time_to_first_chunk=None, gaps=NO_GAPS),
+    stream_entry(time_to_first_chunk=500.0, gaps=gaps(b14=1)),
+    entry(
+        *("run", "waiting_external_service", "policy"),
+        name="agent",
+        moments=(
+            step("profile", "ok", at=0.0, seconds=0.25),
+            step("policy", "timeout", at=0.25, seconds=0.5, limit=0.5, reason="step_limit"),
+        ),
+    ),
+    entry("turn", "failed", "timeout", name="claude", numbers={"silence": 600.0}),
+    entry("turn", "succeeded", None, name="claude", numbers={"silence": 20.0}),
+    entry("gap", "lost", None, numbers={"entries": 4}),
+]
+
+
+SURE = AdviceOptions(0.5, 0.9, min_count=1)
+
+
+def text_of(summary: Summary) -> str:
+    return report_text(summary, advise(summary, SURE), SURE)

@@ -1,5 +1,7 @@
 """Journals of each kind; a test leaves no setting of its own behind."""
 
+import contextlib
+import sqlite3
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -57,3 +59,12 @@ def reader(url: str) -> Read:
             store.close()
 
     return read
+
+
+@contextlib.contextmanager
+def locked(file: Path) -> Iterator[None]:
+    """Hold the write lock of an SQLite file."""
+    with contextlib.closing(sqlite3.connect(file, isolation_level=None)) as connection:
+        connection.execute("BEGIN IMMEDIATE")
+        yield
+        connection.rollback()

@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 
 import streamguard
-from streamguard import CancelToken, Chain, before_first_chunk, guarded_stream, recent
+from streamguard import CancelToken, Chain, before_first_chunk, guarded_stream, recent_failures
 from streamguard.dispatch import CallableMember, Dispatcher
 from streamguard.dispatch import Event as Said
-from streamguard.journal.html import report_page, story_page
-from streamguard.journal.journal_advice import Sureness, advise
+from streamguard.journal.limit_advice import AdviceOptions, advise
+from streamguard.journal.report_html import entries_page, report_page
+from streamguard.journal.report_text import report_text
 from streamguard.journal.summary import summed_up
-from streamguard.journal.text import report_text
 from streamguard.testing import Gateway
 
 from ..telemetry.test_secrets import SCRIPTS, SECRET
@@ -77,15 +77,15 @@ def test_nothing_of_request_response_or_error_is_kept(tmp_path: Path) -> None:
     entries = reader(url)()
     assert {entry.kind for entry in entries} == {"stream", "run", "turn"}
     assert len(entries) == len(SCRIPTS) + 4
-    summary, sureness = summed_up(entries), Sureness(0.5, 0.5, min_count=1)
-    advice = advise(summary, sureness)
+    summary, options = summed_up(entries), AdviceOptions(0.5, 0.5, min_count=1)
+    advice = advise(summary, options)
     assert advice
     shown = [
-        *map(repr, [*entries, *recent()]),
+        *map(repr, [*entries, *recent_failures()]),
         *map(str, entries),
-        report_text(summary, advice, sureness),
-        report_page(summary, advice, sureness),
-        story_page(entries),
+        report_text(summary, advice, options),
+        report_page(summary, advice, options),
+        entries_page(entries),
         *(file.read_bytes().decode("latin-1") for file in tmp_path.iterdir()),
     ]
     assert [text for text in shown if SECRET in text] == []
@@ -100,7 +100,7 @@ def test_no_host_is_kept(hosts: str) -> None:
         stream = guarded_stream("GET", url, name="chat")
         with suppress(streamguard.StreamguardError):
             stream.read()
-    (entry,) = [entry for entry in recent() if entry.id == stream.report.id]
+    (entry,) = [entry for entry in recent_failures() if entry.id == stream.report.id]
     told = json.dumps(repr(entry)) + str(entry)
     assert hosts not in told
     assert f":{url.rpartition(':')[2]}" not in told

@@ -51,7 +51,7 @@ def call():
     try:
         guarded_stream("GET", URL + "/reset/3/chunked/identity", retry=None).read()
     except StreamguardError:
-        recent()
+        recent_failures()
 
 def in_child(mine):
     "What each child does with a world of its own, and with what it has from its parent."

@@ -3,33 +3,31 @@
 import textwrap
 from collections.abc import Iterator, Sequence
 
-from .journal_advice import LimitAdvice, Sureness
+from .limit_advice import AdviceOptions, LimitAdvice
+from .report_tables import Histogram, ReportTable, advice_table, explained, histograms, outcome_tables, title
 from .summary import Summary
-from .tables import Bars, Table, advice_table, explained, histograms, outcome_tables, title
-
-__all__ = ["report_text"]
 
 _LONGEST_BAR = 40
 
 
-def report_text(summary: Summary, advice: Sequence[LimitAdvice], sureness: Sureness) -> str:
+def report_text(summary: Summary, advice: Sequence[LimitAdvice], options: AdviceOptions) -> str:
     """Return counts, histograms and advice, in lines."""
-    return "\n".join(_lines(summary, advice, sureness))
+    return "\n".join(_lines(summary, advice, options))
 
 
-def _lines(summary: Summary, advice: Sequence[LimitAdvice], sureness: Sureness) -> Iterator[str]:
+def _lines(summary: Summary, advice: Sequence[LimitAdvice], options: AdviceOptions) -> Iterator[str]:
     yield title(summary)
     for table in outcome_tables(summary):
         yield from _table(table)
-    for bars in histograms(summary):
-        yield from _bars(bars)
+    for histogram in histograms(summary):
+        yield from _bars(histogram)
     if advice:
-        yield from _table(advice_table(advice, sureness))
+        yield from _table(advice_table(advice, options))
         yield ""
-        yield from textwrap.wrap(explained(sureness), 100, initial_indent="  ", subsequent_indent="  ")
+        yield from textwrap.wrap(explained(options), 100, initial_indent="  ", subsequent_indent="  ")
 
 
-def _table(table: Table) -> Iterator[str]:
+def _table(table: ReportTable) -> Iterator[str]:
     rows = (table.columns, *table.rows)
     widths = [max(len(row[column]) for row in rows) for column in range(len(table.columns))]
     yield from ("", table.heading)
@@ -41,9 +39,9 @@ def _table(table: Table) -> Iterator[str]:
         yield f"  {'  '.join(words)}".rstrip()
 
 
-def _bars(bars: Bars) -> Iterator[str]:
-    most = max(count for _, count in bars.buckets)
-    yield from ("", bars.heading)
-    for label, count in bars.buckets:
+def _bars(histogram: Histogram) -> Iterator[str]:
+    most = max(count for _, count in histogram.buckets)
+    yield from ("", histogram.heading)
+    for label, count in histogram.buckets:
         length = -(-count * _LONGEST_BAR // most)
         yield f"  {label:>14}  {'#' * length:<{_LONGEST_BAR}}  {count}".rstrip()

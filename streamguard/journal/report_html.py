@@ -1,15 +1,13 @@
-"""A summary, or a story, as one HTML page that needs nothing else: plots are inline SVG, no script is in it. Pure."""
+"""A summary, or entries, as one HTML page that loads nothing: plots are inline SVG, there is no script. Pure."""
 
 import html
 from collections.abc import Iterator, Sequence
 
 from .._svg import Lane, Span, draw
 from .entries import JournalEntry, headline
-from .journal_advice import LimitAdvice, Sureness
+from .limit_advice import AdviceOptions, LimitAdvice
+from .report_tables import Histogram, ReportTable, advice_table, explained, histograms, outcome_tables, title
 from .summary import Summary
-from .tables import Bars, Table, advice_table, explained, histograms, outcome_tables, title
-
-__all__ = ["report_page", "story_page"]
 
 _ROW, _LABEL, _BAR, _COUNT = 20, 120, 420, 80
 _STYLE = (
@@ -19,22 +17,22 @@ _STYLE = (
 )
 
 
-def report_page(summary: Summary, advice: Sequence[LimitAdvice], sureness: Sureness) -> str:
+def report_page(summary: Summary, advice: Sequence[LimitAdvice], options: AdviceOptions) -> str:
     """Return counts, histograms and advice as a page."""
     parts = [f"<p>{html.escape(title(summary))}</p>"]
     parts += map(_table, outcome_tables(summary))
     parts += map(_bars, histograms(summary))
     if advice:
-        parts += [_table(advice_table(advice, sureness)), f"<p>{html.escape(explained(sureness))}</p>"]
+        parts += [_table(advice_table(advice, options)), f"<p>{html.escape(explained(options))}</p>"]
     return _page("streamguard report", parts)
 
 
-def story_page(entries: Sequence[JournalEntry]) -> str:
-    """Return the story of each of *entries*, with its timeline, as a page."""
-    return _page("streamguard report", [part for entry in entries for part in _story(entry)])
+def entries_page(entries: Sequence[JournalEntry]) -> str:
+    """Return the text of each of *entries*, with its timeline, as a page."""
+    return _page("streamguard report", [part for entry in entries for part in _entry(entry)])
 
 
-def _story(entry: JournalEntry) -> Iterator[str]:
+def _entry(entry: JournalEntry) -> Iterator[str]:
     yield f"<h2>{html.escape(headline(entry))}</h2>"
     lanes = _attempts(entry) if entry.kind == "stream" else _steps(entry)
     if lanes:
@@ -47,7 +45,7 @@ def _attempts(entry: JournalEntry) -> list[Lane]:
     phases = [moment for moment in entry.moments if moment.what == "phase" and moment.at is not None]
     ends = [*(phase.at for phase in phases[1:]), entry.seconds]
     spans: dict[int | None, list[Span]] = {}
-    for phase, end in zip(phases, ends, strict=False):  # of no phases there is one end
+    for phase, end in zip(phases, ends, strict=False):  # without phases there is one end
         spans.setdefault(phase.attempt, []).append(Span(phase.at or 0.0, end or 0.0, phase.name))
     return [Lane(f"attempt {attempt}", tuple(bars)) for attempt, bars in spans.items()]
 
@@ -60,18 +58,18 @@ def _steps(entry: JournalEntry) -> list[Lane]:
     ]
 
 
-def _table(table: Table) -> str:
+def _table(table: ReportTable) -> str:
     head = "".join(f"<th>{html.escape(column)}</th>" for column in table.columns)
     rows = "".join(f"<tr>{''.join(f'<td>{html.escape(word)}</td>' for word in row)}</tr>" for row in table.rows)
     return f"<h2>{html.escape(table.heading)}</h2><table><tr>{head}</tr>{rows}</table>"
 
 
-def _bars(bars: Bars) -> str:
-    width, height = _LABEL + _BAR + _COUNT, len(bars.buckets) * _ROW
-    most = max(count for _, count in bars.buckets)
-    parts = (_bar(number, label, count, most) for number, (label, count) in enumerate(bars.buckets))
+def _bars(histogram: Histogram) -> str:
+    width, height = _LABEL + _BAR + _COUNT, len(histogram.buckets) * _ROW
+    most = max(count for _, count in histogram.buckets)
+    parts = (_bar(number, label, count, most) for number, (label, count) in enumerate(histogram.buckets))
     return (
-        f"<h2>{html.escape(bars.heading)}</h2>"
+        f"<h2>{html.escape(histogram.heading)}</h2>"
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}" '
         f'role="img" font-family="sans-serif" font-size="12" fill="currentColor">{"".join(parts)}</svg>'
     )

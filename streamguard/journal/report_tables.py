@@ -1,4 +1,4 @@
-"""A summary as tables and bars: what both the text and the page show. Pure."""
+"""A summary as tables and histograms, for the text and for the page. Pure."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -6,10 +6,8 @@ from dataclasses import dataclass
 from .._svg import format_seconds
 from ..telemetry.events import GAP_BOUNDS
 from .entries import one_line
-from .journal_advice import LimitAdvice, Sureness
+from .limit_advice import AdviceOptions, LimitAdvice
 from .summary import Summary
-
-__all__ = ["Bars", "Table", "advice_table", "explained", "histograms", "outcome_tables", "title", "unreadable_rows"]
 
 _KINDS = {
     "stream": ("Streams", "phase"),
@@ -19,8 +17,8 @@ _KINDS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
-    """A heading and rows of words. The first column is text, the others are numbers or short."""
+class ReportTable:
+    """A heading and rows of words. The first column is text, the others are numbers or short words."""
 
     heading: str
     columns: tuple[str, ...]
@@ -28,20 +26,20 @@ class Table:
 
 
 @dataclass(frozen=True, slots=True)
-class Bars:
-    """A histogram: the upper bound of each bucket, as words, and its count."""
+class Histogram:
+    """The upper bound of each bucket, as words, and its count."""
 
     heading: str
     buckets: tuple[tuple[str, int], ...]
 
 
 def title(summary: Summary) -> str:
-    """Return how much is summed up, and of what time."""
+    """Return the number of streams, runs and turns, and the time that they cover."""
     unreadable = f"; {unreadable_rows(summary.unreadable)}" if summary.unreadable else ""
     if summary.began is None or summary.ended is None:
         if unreadable:
-            return f"Nothing to sum up{unreadable}."
-        return "Nothing in the journal matches." if summary.narrowed else "The journal is empty."
+            return f"No entries{unreadable}."
+        return "No entry of the journal matches." if summary.narrowed else "The journal is empty."
     totals = {kind: _total(summary, kind) for kind in _KINDS}
     of = ", ".join(f"{total} {kind}{'s' * (total != 1)}" for kind, total in totals.items() if total)
     lost = f"; {summary.lost} more could not be written" if summary.lost else ""
@@ -49,14 +47,14 @@ def title(summary: Summary) -> str:
 
 
 def unreadable_rows(count: int) -> str:
-    """Return that so many rows are left out: they are damaged, or a newer version's."""
+    """Return the note about *count* rows that are damaged, or of a newer version."""
     return f"{count} row{'s' * (count != 1)} could not be read"
 
 
-def outcome_tables(summary: Summary) -> list[Table]:
+def outcome_tables(summary: Summary) -> list[ReportTable]:
     """Return the counts by outcome and place, one table for each kind."""
     return [
-        Table(
+        ReportTable(
             heading,
             ("outcome", place, "count", "share"),
             tuple(
@@ -69,27 +67,28 @@ def outcome_tables(summary: Summary) -> list[Table]:
     ]
 
 
-def histograms(summary: Summary) -> list[Bars]:
+def histograms(summary: Summary) -> list[Histogram]:
     """Return the times to the first chunk, and the gaps, of all streams."""
     found = (
-        Bars("Time to the first chunk, by streams", _buckets(summary.first_chunks)),
-        Bars("Gaps between chunks", _buckets(summary.gaps)),
+        Histogram("Time to the first chunk, by streams", _buckets(summary.first_chunks)),
+        Histogram("Gaps between chunks", _buckets(summary.gaps)),
     )
-    return [bars for bars in found if bars.buckets]
+    return [histogram for histogram in found if histogram.buckets]
 
 
-def advice_table(advice: Sequence[LimitAdvice], sureness: Sureness) -> Table:
+def advice_table(advice: Sequence[LimitAdvice], options: AdviceOptions) -> ReportTable:
     """Return a row for each limit."""
-    columns = ("limit", "healthy", "fired", "last at", f"spares {100 * sureness.quantile:g} %", "with margin")
-    return Table("Advice", columns, tuple(map(_advice_row, advice)))
+    columns = ("limit", "healthy", "fired", "last at", f"spares {100 * options.quantile:g} %", "with margin")
+    return ReportTable("Advice", columns, tuple(map(_advice_row, advice)))
 
 
-def explained(sureness: Sureness) -> str:
-    """Return what the advice means, and what it does not."""
+def explained(options: AdviceOptions) -> str:
+    """Return what the advice means, and its limits."""
+    share, confidence = 100 * options.quantile, 100 * options.confidence
     return (
-        f"The limit that spares {100 * sureness.quantile:g} % of what went well, with {100 * sureness.confidence:g} % "
-        f"confidence, which takes {sureness.needed} of them; and the same times 1.5. What a limit cut is not among them: "
-        "where one fires often, look at that first. Nothing is applied by itself."
+        f"spares {share:g} %: the upper {confidence:g} % bound of the {share:g} % quantile of the successes (needs "
+        f"{options.needed} of them); with margin: 1.5 times that. Calls that a limit cut are not among the successes: if a "
+        "limit fires often, look at that first. Nothing is applied automatically."
     )
 
 
