@@ -1,4 +1,4 @@
-"""Budgets in real time: what starts, what does not, and that nobody gets more than is left."""
+"""Budgets in real time: which steps start, and that none gets more time than is left."""
 
 from collections.abc import Callable
 from typing import Any
@@ -75,8 +75,8 @@ def test_a_spent_budget_starts_nothing(
     assert (gateway.connections, result.steps["a"].attempts, result.steps["a"].started_after) == (0, 0, None)
 
 
-def test_a_limit_behind_the_deadline_starts_nothing_when_that_is_gone() -> None:
-    """A surrounding deadline that is spent starts nothing, whatever the limits say."""
+def test_a_spent_surrounding_deadline_starts_nothing() -> None:
+    """A surrounding deadline that is spent starts nothing, whatever the limits."""
     ran: list[object] = []
     chain = Chain("c", deadline=10)
     chain.step(ran.append, name="a", limit=5, fallback=1)
@@ -86,7 +86,7 @@ def test_a_limit_behind_the_deadline_starts_nothing_when_that_is_gone() -> None:
 
 
 def test_below_min_budget_nothing_starts() -> None:
-    """A step with less than min_budget left is skipped; its fallback stands in."""
+    """A step with less than min_budget left is skipped; its fallback is used."""
     ran: list[object] = []
     chain = Chain("c", deadline=0.5)
     chain.step(ran.append, name="a", min_budget=0.6, fallback=1)
@@ -132,7 +132,7 @@ def test_the_chains_reserve_is_left_over() -> None:
 
 
 def test_late_is_never_a_success() -> None:
-    """A step that returns within the grace, but behind its limit, has timed out; its value is dropped."""
+    """A step that returns within the grace, but after its limit, has timed out; its value is dropped."""
 
     def late(ctx: StepContext) -> str:
         ctx.token.wait(30)
@@ -157,8 +157,8 @@ def test_a_trickled_body_is_cut_at_the_limit(streamguard_gateway: Gateways) -> N
     assert gateway.wait_left().during == "wait"
 
 
-def test_deadline_and_limits_hold_beside_stuck_steps() -> None:
-    """Parallel steps that ignore everything end the run one grace behind the deadline, all of them overrun."""
+def test_deadline_and_limits_hold_with_stuck_steps() -> None:
+    """Parallel steps that ignore everything end the run one grace after the deadline, all of them overrun."""
     with stuck_step() as stuck:
         chain = Chain("c", deadline=0.3, max_parallel=5)
         for number in range(5):

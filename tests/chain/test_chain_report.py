@@ -1,4 +1,4 @@
-"""Results and reports: what they say, to machines, to people, to logs."""
+"""Results and reports: their contents for programs, users and logs."""
 
 import dataclasses
 import json
@@ -63,7 +63,7 @@ def test_public_is_an_allow_list() -> None:
 
 
 def test_reports_are_frozen() -> None:
-    """Nobody can turn a failure into a success afterwards."""
+    """A failure cannot be changed into a success afterwards."""
     result = run_of(critical_fails=True)
     with pytest.raises(dataclasses.FrozenInstanceError):
         result.status = "completed"  # type: ignore[misc]
@@ -100,7 +100,7 @@ def test_a_result_prints_as_a_table() -> None:
 
 
 def test_messages_are_the_callers_or_ours() -> None:
-    """messages= has a text, or a function of the result, for each status; ours stands in for the others."""
+    """messages= has a text, or a function of the result, for each status; the others have the default."""
     messages: dict[str, Any] = {
         "completed_with_fallback": lambda result: f"{len(result.steps)} steps",
         "waiting_external_service": "Ask again later.",
@@ -138,13 +138,13 @@ def test_a_bug_in_answer_or_messages_propagates() -> None:
 
 
 def test_what_does_not_exist_is_a_key_error() -> None:
-    """A name that no step has is no failure of a service."""
+    """An unknown name is a KeyError, not a failure of a service."""
     with pytest.raises(KeyError):
-        run_of()["nobody"]
+        run_of()["unknown"]
 
 
 def test_a_step_failed_error_pickles() -> None:
-    """It travels between processes with all it says."""
+    """It keeps its text and its attributes between processes."""
     with pytest.raises(StepFailedError) as caught:
         run_of(critical_fails=True)["policy"]
     copy = pickle.loads(pickle.dumps(caught.value))
@@ -155,14 +155,14 @@ def test_one_info_line_for_each_run(caplog: pytest.LogCaptureFixture) -> None:
     """A run is one INFO line with its data; its steps are DEBUG; each use of a fallback is a WARNING."""
     caplog.set_level(logging.DEBUG, logger="streamguard")
     result = run_of()
-    told = [(record.levelno, record.__dict__["streamguard"]) for record in caplog.records if record.name == "streamguard"]
-    (run,) = [fields for level, fields in told if level == logging.INFO]
+    lines = [(record.levelno, record.__dict__["streamguard"]) for record in caplog.records if record.name == "streamguard"]
+    (run,) = [fields for level, fields in lines if level == logging.INFO]
     assert (run["event"], run["id"], run["status"]) == ("run_finished", result.id, "completed_with_fallback")
     assert [step["name"] for step in run["steps"]] == ["profile", "policy"]
-    (fallback,) = [fields for level, fields in told if level == logging.WARNING]
+    (fallback,) = [fields for level, fields in lines if level == logging.WARNING]
     assert (fallback["event"], fallback["id"], fallback["step"]) == ("step_fallback", result.id, "profile")
     assert (fallback["reason"], fallback["fallback"]) == ("connection_refused", "neutral_profile")
-    steps = [fields for level, fields in told if level == logging.DEBUG and fields["event"] == "step_finished"]
+    steps = [fields for level, fields in lines if level == logging.DEBUG and fields["event"] == "step_finished"]
     assert [(step["step"], step["status"]) for step in steps] == [("profile", "error"), ("policy", "ok")]
 
 
@@ -191,7 +191,7 @@ def test_a_missing_value_never_completes(steps: list[StepReport]) -> None:
 
 
 def test_the_text_shows_retries_and_fallbacks() -> None:
-    """print(result) says how many attempts a step took, if more than one, and what stands in for it."""
+    """print(result) says how many attempts a step took, if more than one, and which fallback was used."""
     chain = Chain("c", deadline=20)
     chain.step(raises(ConnectionResetError()), name="often", retries=1, idempotent=True, fallback=1, fallback_name="one")
     chain.step(value(1), name="once")

@@ -70,7 +70,7 @@ def test_none_is_a_fallback() -> None:
 
 
 def test_a_fallback_may_be_a_function_of_the_failure() -> None:
-    """A callable fallback gets the report of the failure, the exception on it, and its return value stands in."""
+    """A callable fallback gets the report of the failure, with the exception, and its return value is the value."""
     seen: list[StepReport] = []
 
     def cached(failure: StepReport) -> str:
@@ -109,7 +109,7 @@ def test_a_fallback_that_raises_fails_the_run() -> None:
 
 
 def test_a_critical_step_fails_closed() -> None:
-    """Without a fallback there is no value: asking for it raises, and the steps behind it do not start."""
+    """Without a fallback there is no value: reading it raises, and the later steps do not start."""
     ran: list[object] = []
     chain = Chain("c")
     policy = chain.step(raises(REFUSED), name="policy")
@@ -126,7 +126,7 @@ def test_a_critical_step_fails_closed() -> None:
 
 
 def test_a_no_from_a_healthy_service_is_a_completed_run(streamguard_gateway: Gateways) -> None:
-    """A decision against is a decision: the run is completed, and nobody turns a 500 with a yes in it into one."""
+    """A refusal is a decision, so the run is completed; a 500 with a yes in its body is not a decision."""
     for options, status in (({"allowed": False}, "completed"), ({"policy_status": 500}, "waiting_external_service")):
         with AgentAPI(policy_ms=0, **options) as api:
             chain = Chain("c")
@@ -137,7 +137,7 @@ def test_a_no_from_a_healthy_service_is_a_completed_run(streamguard_gateway: Gat
 
 
 def test_dependencies_are_ordered_and_seen() -> None:
-    """A step starts behind those that it needs, and sees their values, and no others."""
+    """A step starts after the steps that it needs, and sees only their values."""
     chain = Chain("c", max_parallel=4)
     total = chain.step(lambda ctx: sum(ctx.results.values()), name="total", needs=("one", "two"))
     one = chain.step(value(1), name="one")
@@ -152,7 +152,7 @@ def test_dependencies_are_ordered_and_seen() -> None:
 
 
 def test_steps_run_in_the_order_of_their_declaration() -> None:
-    """With max_parallel=1, what is ready runs in declared order, also when it becomes ready later."""
+    """With max_parallel=1, ready steps run in the declared order, also those that become ready later."""
     order: list[str] = []
 
     def note(ctx: StepContext) -> None:
@@ -167,7 +167,7 @@ def test_steps_run_in_the_order_of_their_declaration() -> None:
 
 
 def test_independent_steps_run_side_by_side() -> None:
-    """With max_parallel=3 three steps are at work at once, and never more."""
+    """With max_parallel=3 three steps run at once, and never more."""
     together, lock = threading.Barrier(3), threading.Lock()
     at_work: list[int] = [0, 0]
 
@@ -187,7 +187,7 @@ def test_independent_steps_run_side_by_side() -> None:
 
 
 def test_a_failing_critical_step_stops_the_others(streamguard_gateway: Gateways) -> None:
-    """Those at work beside it are cut, and their servers see the close; those that had not started are skipped."""
+    """The other active steps are cut, and their servers see the close; steps that did not start are skipped."""
     gateway = streamguard_gateway("stall")
     chain = Chain("c", max_parallel=3)
 
@@ -196,21 +196,21 @@ def test_a_failing_critical_step_stops_the_others(streamguard_gateway: Gateways)
         raise REFUSED
 
     chain.step(value(1), name="done")
-    chain.step(lambda ctx: ctx.get_json(gateway.url), name="beside", fallback=1)
+    chain.step(lambda ctx: ctx.get_json(gateway.url), name="other", fallback=1)
     chain.step(lambda ctx: ctx.stream("POST", gateway.url).read(), name="stream", fallback=1)
     chain.step(fails, name="critical")
-    chain.step(value(1), name="behind", needs="beside")
+    chain.step(value(1), name="later", needs="other")
     result = chain.run()
     assert {gateway.wait_left(n).during for n in (1, 2)} == {"stall"}
     assert result.status == "waiting_external_service"
     assert endings(result) == {
         "done": ("ok", None),
-        "beside": ("cancelled", "critical_failed"),
+        "other": ("cancelled", "critical_failed"),
         "stream": ("cancelled", "critical_failed"),
         "critical": ("error", "connection_refused"),
-        "behind": ("skipped", "critical_failed"),
+        "later": ("skipped", "critical_failed"),
     }
-    assert result.steps["beside"].fallback is None
+    assert result.steps["other"].fallback is None
 
 
 def test_a_limit_cuts_the_call(streamguard_gateway: Gateways) -> None:
@@ -240,7 +240,7 @@ def test_a_plain_session_with_our_adapter_is_cut_too(streamguard_gateway: Gatewa
 
 
 def test_a_step_that_ignores_its_cancel_does_not_delay_the_run() -> None:
-    """The run ends within the grace; the step's report says overran, its late result is dropped, its thread is counted."""
+    """The run ends within the grace; `overran` is set, its late result is dropped, its thread is counted."""
     with stuck_step() as stuck:
         chain = Chain("c", deadline=0.2)
         chain.step(stuck, name="a", fallback="in time")
@@ -262,7 +262,7 @@ def test_an_obedient_step_does_not_use_the_grace() -> None:
     assert not result.steps["a"].overran
 
 
-def test_a_thread_left_behind_keeps_its_slot_but_never_the_last() -> None:
+def test_an_abandoned_thread_keeps_its_slot_but_never_the_last() -> None:
     """Of two slots one is kept by it: the others run one by one. With one slot, the run still goes on."""
     at_work: list[int] = [0, 0]
     lock = threading.Lock()
@@ -295,9 +295,9 @@ def test_a_bug_propagates_as_itself(streamguard_gateway: Gateways) -> None:
         raise bug
 
     chain = Chain("c", max_parallel=2)
-    chain.step(lambda ctx: ctx.get_json(gateway.url), name="beside")
+    chain.step(lambda ctx: ctx.get_json(gateway.url), name="other")
     chain.step(fails, name="a", fallback=1)
-    chain.step(value(1), name="behind", needs="a")
+    chain.step(value(1), name="later", needs="a")
     with pytest.raises(NameError) as caught:
         chain.run()
     assert caught.value is bug
@@ -307,7 +307,7 @@ def test_a_bug_propagates_as_itself(streamguard_gateway: Gateways) -> None:
 
 
 def test_a_usage_error_is_a_bug() -> None:
-    """A call that cannot be right is nobody's outage, and no fallback hides it."""
+    """A wrong call is not an outage, and no fallback hides it."""
     chain = Chain("c")
     chain.step(lambda ctx: ctx.stream("GET", "http://127.0.0.1:9/", timeout=1), name="a", fallback=1)
     with pytest.raises((UsageError, TypeError), match="timeout="):
@@ -326,8 +326,8 @@ def test_what_the_cut_makes_of_a_step_is_no_bug() -> None:
     assert endings(chain.run()) == {"a": ("timeout", "step_limit")}
 
 
-def test_handles_makes_faults_of_foreign_errors() -> None:
-    """An SDK's own exception is a fault if the step says so; else it is a bug."""
+def test_handles_makes_failures_of_foreign_errors() -> None:
+    """The exception of an SDK is a failure if `handles=` lists it; else it is a bug."""
 
     class SdkError(Exception):
         pass
@@ -342,7 +342,7 @@ def test_handles_makes_faults_of_foreign_errors() -> None:
 
 
 def test_the_caller_can_cancel(streamguard_gateway: Gateways) -> None:
-    """A cancel of the caller's token ends the run: its steps are cut, no fallback stands in, no decision is taken."""
+    """A cancel of the caller's token ends the run: its steps are cut, no fallback is used, no decision is taken."""
     gateway = streamguard_gateway("stall")
     token = CancelToken()
     chain = Chain("c", deadline=30)
@@ -433,14 +433,14 @@ def test_a_step_lives_in_its_budget() -> None:
 
 
 def test_inline_steps_run_in_the_callers_thread(streamguard_gateway: Gateways) -> None:
-    """An inline step has the caller's thread, no other step beside it, and its sockets are cut at its limit."""
+    """An inline step runs alone in the caller's thread, and its sockets are cut at its limit."""
     gateway = streamguard_gateway("stall")
-    beside: list[str] = []
+    others: list[str] = []
     chain = Chain("c", max_parallel=4)
     chain.step(lambda ctx: ctx.token.wait(0.05), name="before")
 
     def alone(ctx: StepContext) -> threading.Thread:
-        beside.extend(t.name for t in threading.enumerate() if t.name.startswith("streamguard-step-"))
+        others.extend(t.name for t in threading.enumerate() if t.name.startswith("streamguard-step-"))
         return threading.current_thread()
 
     here = chain.step(alone, name="alone", inline=True)
@@ -451,7 +451,7 @@ def test_inline_steps_run_in_the_callers_thread(streamguard_gateway: Gateways) -
     result, seconds = timed(chain)
     session.close()
     assert result[here] is threading.current_thread()
-    assert beside == []
+    assert others == []
     assert endings(result)["cut"] == ("timeout", "step_limit")
     assert gateway.wait_left().during == "stall"
     assert seconds < 10
@@ -556,7 +556,7 @@ def test_a_chain_may_be_a_step_of_another(streamguard_gateway: Gateways) -> None
 
 @pytest.mark.parametrize("inline", [False, True])
 def test_an_interpreter_without_threads_is_a_failure_of_the_step(inline: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A thread that cannot be started is no bug of the step's: its fallback stands in."""
+    """A thread that cannot be started is not a bug of the step: its fallback is used."""
 
     def refuse(self: object) -> None:
         raise RuntimeError("can't start new thread")

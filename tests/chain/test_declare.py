@@ -1,4 +1,4 @@
-"""How steps and chains are declared, and what is refused."""
+"""The declaration of steps and chains, and which options are refused."""
 
 import functools
 import threading
@@ -66,7 +66,7 @@ def test_one_chain_serves_many_threads_at_once() -> None:
 
 
 def test_retries_of_what_may_do_harm_are_refused() -> None:
-    """Retries need a declaration that repeating is safe; the refusal says so when the step is declared."""
+    """Retries need a declaration that repeating is safe; the declaration of the step fails without it."""
     chain = Chain("c")
     with pytest.raises(UsageError, match="idempotent=True"):
         chain.step(step_one, retries=1)
@@ -101,7 +101,7 @@ def test_retries_of_what_may_do_harm_are_refused() -> None:
     ],
 )
 def test_a_wrong_step_is_refused_when_it_is_declared(options: dict[str, Any], complaint: str) -> None:
-    """Each option that cannot be right is refused by name, and leaves no step behind."""
+    """Each wrong option is refused by name, and declares no step."""
     chain = Chain("c")
     with pytest.raises((UsageError, TypeError), match=complaint):
         chain.step(step_one, **options)
@@ -166,7 +166,7 @@ def test_what_has_still_to_run_is_no_value(fn: Any) -> None:
     assert endings(chain.run()) == {"s": ("error", "fallback_failed")}
 
 
-def test_what_is_an_iterator_beside_is_a_value() -> None:
+def test_other_iterators_are_values() -> None:
     """Mocks and SDKs' objects that can be awaited for nothing, or read either way, are values as any other."""
     mock = MagicMock()
     chain = Chain("c")

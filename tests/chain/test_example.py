@@ -38,7 +38,7 @@ def test_all_runs_end_as_stated(agent: ModuleType, capsys: pytest.CaptureFixture
 
 
 def test_a_run_that_ends_otherwise_is_an_exit_code(agent: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
-    """If one run is not as stated, the example says so, and exits with 1."""
+    """If one run is not as stated, the example reports it, and exits with 1."""
     wrong = dataclasses.replace(agent.SCENARIOS[1], status="completed_with_fallback")
     monkeypatch.setattr(agent, "SCENARIOS", [wrong])
     assert agent.main([]) == 1
@@ -55,8 +55,8 @@ def test_it_asks_a_server_of_your_own() -> None:
     assert "completed" in done.stdout
 
 
-def test_the_api_does_what_it_is_told() -> None:
-    """Profile and policy answer as they were told; other paths are a 404; impossible services are refused."""
+def test_the_api_answers_as_configured() -> None:
+    """Profile and policy answer as configured; other paths are a 404; impossible options are refused."""
     with AgentAPI(profile_ms=0, policy_ms=0, policy_status=503, allowed=False) as api, requests.Session() as session:
         assert session.get(f"{api.url}/profile/7", timeout=5).json()["name"] == "Ada"
         policy = session.get(f"{api.url}/policy?x=1", timeout=5)

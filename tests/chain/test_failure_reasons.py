@@ -1,10 +1,11 @@
-"""Which exceptions are faults of the world, and what they are called."""
+"""Which exceptions are failures of services, and their reasons."""
 
 import errno
 import json
 import socket
 import ssl
 import urllib.error
+from collections.abc import Callable
 from email.message import Message
 from typing import Any
 
@@ -13,9 +14,12 @@ import requests
 import urllib3.exceptions as u3
 
 import streamguard
-from streamguard import errors
+from streamguard import Chain, HTTPStatusError, errors
 from streamguard._chain.failure_reasons import Failure, failure_of, is_retryable
 from streamguard._chain.step_status import REASONS
+from streamguard.testing import Gateway
+
+from .steps import endings
 
 
 class OwnError(Exception):
@@ -89,20 +93,20 @@ BUGS = [NameError("x"), ValueError("x"), KeyError("x"), AssertionError(), errors
 
 
 @pytest.mark.parametrize(("exc", "status", "reason"), FAILURES, ids=lambda value: str(getattr(value, "__class__", value)))
-def test_each_fault_has_its_word(exc: BaseException, status: Any, reason: str) -> None:
-    """A fault gives its step a status and a reason, by its type."""
+def test_each_failure_has_its_reason(exc: BaseException, status: Any, reason: str) -> None:
+    """A failure gives its step a status and a reason, by its type."""
     assert failure_of(exc) == Failure(status, reason)
 
 
 @pytest.mark.parametrize("exc", BUGS, ids=lambda exc: type(exc).__name__)
-def test_a_bug_is_no_fault(exc: BaseException) -> None:
-    """What is neither streamguard's, nor requests', nor the system's, nor bad JSON, is a bug; a UsageError is one too."""
+def test_a_bug_is_not_a_failure(exc: BaseException) -> None:
+    """An exception that is not of streamguard, requests, the system or bad JSON is a bug, and so is a UsageError."""
     assert failure_of(exc) is None
     assert not is_retryable(exc)
 
 
-def test_json_too_deep_to_read_is_no_json() -> None:
-    """A body of forty thousand brackets is the service's fault; a program that recurses without end has a bug."""
+def test_json_too_deep_to_read_is_invalid_json() -> None:
+    """A body of forty thousand brackets is a failure of the service; a program that recurses without end has a bug."""
 
     def endless() -> None:
         endless()
@@ -115,22 +119,22 @@ def test_json_too_deep_to_read_is_no_json() -> None:
     assert failure_of(bug.value) is None
 
 
-def test_handles_declares_further_faults() -> None:
-    """`handles=` makes a fault of what would be a bug, and of nothing else."""
+def test_handles_declares_further_failures() -> None:
+    """`handles=` makes a failure of its own exceptions, and of no other bug."""
     assert failure_of(OwnError(), (OwnError,)) == Failure("error", "handled_error")
     assert failure_of(OwnError()) is None
     assert failure_of(NameError(), (OwnError,)) is None
 
 
 def test_every_reason_is_one_of_the_documented() -> None:
-    """No fault has a word that is not in the contract."""
+    """No failure has a reason that is not in the contract."""
     words = {reason for _, _, reason in FAILURES}
     assert {word for word in words if not word.startswith("http_") or word == "http_error"} - REASONS.keys() == set()
 
 
 @pytest.mark.parametrize("name", sorted(set(errors.__all__) - {"UsageError"}))
-def test_every_error_of_ours_is_a_fault(name: str) -> None:
-    """Whatever streamguard raises, but for UsageError, has a documented word."""
+def test_every_error_of_ours_is_a_failure(name: str) -> None:
+    """Each error of streamguard, except UsageError, has a documented reason."""
     failure = failure_of(getattr(streamguard, name)("message"))
     assert failure is not None
     assert failure.reason in REASONS
@@ -152,3 +156,77 @@ def test_every_error_of_ours_is_a_fault(name: str) -> None:
 def test_what_may_pass_is_retried(exc: BaseException, may_pass: bool) -> None:
     """What classify() calls retryable, one call's own limit, and what the step handles, may go better the next time."""
     assert is_retryable(exc, (OwnError,)) is may_pass
+
+
+Gateways = Callable[..., Gateway]
+
+
+@pytest.mark.parametrize(
+    ("script", "ending"),
+    [
+        ("headers 500\nbody broken", ("error", "http_500")),
+        ("body <html>", ("error", "invalid_json")),
+        ("reset", ("error", "connection_reset")),
+        ("headers 200 content-type: application/json\nreset", ("error", "connection_reset")),
+    ],
+)
+def test_the_reason_is_the_services_own(script: str, ending: tuple[str, str], streamguard_gateway: Gateways) -> None:
+    """Each way in which a service fails has its own reason."""
+    gateway = streamguard_gateway(script)
+    chain = Chain("c")
+    chain.step(lambda ctx: ctx.get_json(gateway.url), name="a")
+    result = chain.run()
+    assert endings(result) == {"a": ending}
+    assert result.status == "waiting_external_service"
+
+
+@pytest.mark.parametrize(
+    ("script", "ending"),
+    [
+        ("chat Hello", ("error", "incomplete_stream")),
+        ("headers 200", ("error", "empty_stream")),
+        ("chat Hello\nerror overloaded", ("error", "in_stream_error")),
+        ("event {broken", ("error", "malformed_chunk")),
+        ("headers 200 content-type: text/html\nbody <html>", ("error", "not_event_stream")),
+        ("chat Hello\nstall", ("timeout", "stream_inactive")),
+        ("stall", ("timeout", "transport_timeout")),
+        ("headers 401\nbody no", ("error", "http_401")),
+    ],
+)
+def test_the_reason_is_the_streams_own(script: str, ending: tuple[str, str], streamguard_gateway: Gateways) -> None:
+    """Each way in which a stream ends badly inside of a step has its own reason."""
+    gateway = streamguard_gateway(script)
+    chain = Chain("c", deadline=20)
+    options: dict[str, Any] = {"idle": 0.2, "response": 0.3, "retry": None}
+    chain.step(lambda ctx: ctx.stream("POST", gateway.url, json={}, **options).read(), name="a")
+    assert endings(chain.run()) == {"a": ending}
+
+
+def test_an_unknown_host_is_its_own_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An unknown name is name_resolution, not a refusal."""
+
+    def unknown(*args: object, **kwargs: object) -> Any:
+        raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+
+    monkeypatch.setattr(socket, "getaddrinfo", unknown)
+    chain = Chain("c")
+    chain.step(lambda ctx: ctx.get_json("http://policy.invalid/"), name="a")
+    assert endings(chain.run()) == {"a": ("error", "name_resolution")}
+
+
+def test_a_calls_own_limit_is_the_steps_timeout(streamguard_gateway: Gateways) -> None:
+    """A limit that a step gives to one call fires as call_limit: not the step's, not the run's."""
+    gateway = streamguard_gateway("stall")
+    chain = Chain("c", deadline=20)
+    chain.step(lambda ctx: ctx.session.get(gateway.url, timeout=0.1), name="a", limit=10)
+    assert endings(chain.run()) == {"a": ("timeout", "call_limit")}
+
+
+def test_the_report_has_the_original_exception(streamguard_gateway: Gateways) -> None:
+    """What the step raised is on its report, for the program."""
+    gateway = streamguard_gateway("headers 500\nbody broken")
+    chain = Chain("c")
+    chain.step(lambda ctx: ctx.get_json(gateway.url), name="a")
+    error = chain.run().steps["a"].error
+    assert isinstance(error, HTTPStatusError)
+    assert error.body == "broken"

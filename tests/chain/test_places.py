@@ -78,7 +78,7 @@ def interrupted_by_its_own_cancel(token: CancelToken) -> Callable[[StepContext],
 
 @pytest.mark.parametrize("place", ["late", "cancelled", "verify"])
 def test_an_interrupt_of_an_inline_step_comes_out(place: str) -> None:
-    """Ctrl-C in the caller's own thread is heard also when the step is over its limit, or cancelled, or asks `verify=`."""
+    """Ctrl-C in the caller's thread propagates also if the step is past its limit, is cancelled, or is its `verify=`."""
     token, ran = CancelToken(), []
     chain = Chain("c", deadline=5)
     if place == "late":
@@ -87,7 +87,7 @@ def test_an_interrupt_of_an_inline_step_comes_out(place: str) -> None:
         chain.step(interrupted_by_its_own_cancel(token), name="a", inline=True, fallback=1)
     else:
         chain.step(obedient, name="a", limit=0.05, inline=True, verify=interrupted_late, fallback=1)
-    chain.step(ran.append, name="behind")
+    chain.step(ran.append, name="later")
     with pytest.raises(Interrupt):
         chain.run(cancel=token)
     assert ran == []
@@ -95,7 +95,7 @@ def test_an_interrupt_of_an_inline_step_comes_out(place: str) -> None:
 
 @pytest.mark.skipif(sys.platform == "win32", reason="needs a signal that can be sent to oneself")
 def test_ctrl_c_in_an_inline_step_that_is_late() -> None:
-    """A real SIGINT behind the limit of an inline step is a KeyboardInterrupt of `run()`."""
+    """A real SIGINT after the limit of an inline step is a KeyboardInterrupt of `run()`."""
 
     def late(ctx: StepContext) -> Any:
         ctx.token.wait(10)
@@ -109,7 +109,7 @@ def test_ctrl_c_in_an_inline_step_that_is_late() -> None:
 
 
 def test_a_hook_that_exits_does_not_hang_the_run() -> None:
-    """What is raised in a step's thread outside of the step comes out of `run()`, also where nothing bounds the step."""
+    """An exception in a step's thread outside of the step propagates from `run()`, also if nothing bounds the step."""
 
     def leave(event: object) -> None:
         if isinstance(event, StepRetry):
@@ -168,7 +168,7 @@ def test_steps_see_the_callers_context() -> None:
 
 
 def test_a_stuck_step_does_not_delay_the_exit_of_the_interpreter() -> None:
-    """A step that sleeps for a minute is left behind; the process ends as soon as its program does."""
+    """A step that sleeps for a minute is abandoned; the process ends as soon as its program does."""
     begun = monotonic()
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
     done = subprocess.run(

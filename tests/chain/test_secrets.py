@@ -1,4 +1,4 @@
-"""What is published holds no URL, header, token, argument, server's or foreign text: a secret is planted in each place."""
+"""Published data holds no URL, header, token, argument, or text of servers and exceptions: each place has a secret."""
 
 import json
 import logging
@@ -57,7 +57,7 @@ def leaky_chain(url: str) -> Chain:
     chain.step(ask, name="fallback_fails", fallback=broken)
     chain.step(lambda ctx: ctx.stream("POST", f"{url}/{SECRETS['url']}", headers=headers).read(), name="stream", fallback=1)
     chain.step(ask, name="critical")
-    chain.step(lambda ctx: 1, name="behind")
+    chain.step(lambda ctx: 1, name="later")
     return chain
 
 

@@ -6,7 +6,7 @@ from .steps import obedient, raises, value
 
 
 def test_a_chain_shows_how_often_each_limit_fired() -> None:
-    """advice() counts runs, limits that fired, and skips, beside what the successes suggest; nothing is changed."""
+    """advice() counts runs, limits that fired, and skips, next to the suggested limit; no limit changes."""
     chain = Chain("c", deadline=0.2)
     chain.step(value(1), name="fast", limit=5)
     chain.step(obedient, name="slow", limit=0.1, fallback=1)
@@ -30,7 +30,7 @@ def test_a_chain_shows_how_often_each_limit_fired() -> None:
 
 
 def test_advice_prints_as_a_table() -> None:
-    """print(chain.advice()) has a row for each step, with what fired next to what is suggested."""
+    """print(chain.advice()) has a row for each step, with how often its limit fired and the suggested one."""
     chain = Chain("c")
     chain.step(value(1), name="fast", limit=5)
     chain.run()

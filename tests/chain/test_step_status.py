@@ -58,7 +58,7 @@ STEPS = st.lists(
 def test_budgets_never_add_up_past_the_deadline(
     deadline: float, steps: list[tuple[float | None, float, float, float]]
 ) -> None:
-    """On a fake clock, whatever the steps use of their budgets, none of them ends behind the deadline, less its reserve."""
+    """On a fake clock, whatever part of their budgets the steps use, none ends after the deadline less its reserve."""
     now = 0.0
     for limit, reserve, min_budget, share in steps:
         budget = plan_budget(limit, max(0.0, deadline - now), reserve=reserve, min_budget=min_budget)
@@ -81,6 +81,6 @@ def test_the_page_has_every_word_once() -> None:
 
 
 def test_the_types_have_the_same_words() -> None:
-    """What a type checker accepts is what is documented."""
+    """A type checker accepts the documented words."""
     assert set(get_args(RunStatus)) == set(RUN_STATUSES)
     assert set(get_args(StepStatus)) == set(STEP_STATUSES)

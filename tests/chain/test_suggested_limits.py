@@ -85,7 +85,7 @@ def test_the_sample_taken_bounds_the_quantile(count: int, quantile: float, confi
     assert exceeding == count - 1 or at_most(exceeding + 1, count, quantile) > doubt * (1 - 1e-9)
 
 
-def test_few_samples_cannot_be_sure() -> None:
+def test_few_samples_are_not_enough() -> None:
     """99 % with 95 % confidence takes 299 samples, and then the largest of them."""
     assert rank(298, quantile=0.99, confidence=0.95) is None
     assert rank(299, quantile=0.99, confidence=0.95) == 298
@@ -94,7 +94,7 @@ def test_few_samples_cannot_be_sure() -> None:
 
 
 def test_many_samples_are_no_trouble() -> None:
-    """Where quantile**count is no float any more, the bound comes near to the quantile itself."""
+    """If quantile**count underflows, the bound is near the quantile."""
     assert rank(1_000_000, quantile=0.9, confidence=0.95) == pytest.approx(900_494, abs=2)
 
 
@@ -109,7 +109,7 @@ def test_the_bound_keeps_its_word() -> None:
 
 
 @pytest.mark.parametrize("options", [{"confidence": 0}, {"confidence": 1}, {"confidence": 0.95, "quantile": 1}])
-def test_what_cannot_be_is_refused(options: dict[str, Any]) -> None:
-    """Nobody is sure, and the largest of all calls has no bound."""
+def test_impossible_options_are_refused(options: dict[str, Any]) -> None:
+    """Certainty is impossible, and the largest of all calls has no bound."""
     with pytest.raises(UsageError, match="confidence="):
         suggest_limits([1.0], **options)

@@ -1,4 +1,4 @@
-"""Steps that change something: retries, keys, and what is known after a timeout."""
+"""Retries, and writes: keys, and the outcome after a timeout."""
 
 from collections.abc import Callable
 from typing import Any
@@ -57,7 +57,7 @@ def test_what_will_not_pass_is_not_tried_again(script: str, streamguard_gateway:
 
 
 def test_without_retries_there_is_one_attempt(streamguard_gateway: Gateways) -> None:
-    """Nothing is repeated that was not said to be repeatable."""
+    """A step that is not declared repeatable is not repeated."""
     gateway = streamguard_gateway(UNAVAILABLE)
     chain = Chain("c")
     chain.step(lambda ctx: ctx.get_json(gateway.url), name="a", fallback=1)
@@ -78,7 +78,7 @@ def test_retries_stay_inside_of_the_budget() -> None:
 
 
 def test_a_retry_after_beyond_the_budget_fails_at_once(streamguard_gateway: Gateways) -> None:
-    """A service that asks for an hour gets no second request, and nobody waits for it."""
+    """A service that requests an hour gets no second request, and the run does not wait."""
     gateway = streamguard_gateway("headers 503 retry-after: 3600\nbody busy")
     chain = Chain("c", deadline=10)
     chain.step(lambda ctx: ctx.get_json(gateway.url), name="a", retries=3, idempotent=True, fallback=1)
@@ -106,7 +106,7 @@ class Sdk(Exception):
 
 
 def test_an_exception_that_cannot_be_asked_is_retried_all_the_same() -> None:
-    """A property that raises says nothing about a pause."""
+    """A property that raises requests no pause."""
     chain = Chain("c", deadline=20)
     chain.step(fails(1, Sdk(), []), name="a", retries=1, idempotent=True, handles=Sdk)
     assert chain.run()["a"] == "done"
@@ -148,7 +148,7 @@ def test_one_key_for_all_attempts_of_a_step() -> None:
 
 @pytest.mark.parametrize("inline", [False, True])
 def test_a_write_that_times_out_is_unknown(inline: bool, streamguard_gateway: Gateways) -> None:
-    """A POST that was cut may have been done: the reason says so, and no fallback hides it."""
+    """A POST that was cut may have been done: the reason is unknown_outcome, and no fallback hides it."""
     gateway = streamguard_gateway("stall")
     chain = Chain("c")
     chain.step(lambda ctx: ctx.session.post(gateway.url, json={}), name="a", limit=0.2, fallback=1, inline=inline)
@@ -157,7 +157,7 @@ def test_a_write_that_times_out_is_unknown(inline: bool, streamguard_gateway: Ga
     assert (result.status, gateway.requests[0].method) == ("completed_with_fallback", "POST")
 
 
-def test_a_declared_write_is_unknown_whoever_sends_it() -> None:
+def test_a_declared_write_is_unknown_also_without_our_session() -> None:
     """A step with idempotency_key or verify is a write, also if it does not use our session."""
     chain = Chain("c")
     chain.step(obedient, name="keyed", limit=0.1, idempotency_key=True, fallback=1)
@@ -245,10 +245,10 @@ def test_verify_may_settle_that_it_was_done(streamguard_gateway: Gateways) -> No
 
     chain = Chain("c", deadline=20)
     chain.step(charge, name="charge", limit=0.3, idempotency_key=True, verify=ask)
-    chain.step(lambda ctx: ctx.results["charge"], name="behind", needs="charge")
+    chain.step(lambda ctx: ctx.results["charge"], name="later", needs="charge")
     result = chain.run()
     report = result.steps["charge"]
-    assert (result.status, result["behind"]) == ("completed", 42)
+    assert (result.status, result["later"]) == ("completed", 42)
     assert (report.status, report.reason, report.has_value) == ("ok", "verified", True)
     posted, asked = gateway.requests
     assert asked.target == f"/{posted.headers['idempotency-key']}"
@@ -269,7 +269,7 @@ def test_verify_may_settle_that_it_was_not(found: Settled[Any] | None, reason: s
 
 
 def test_a_verify_that_fails_or_hangs_leaves_it_unknown(streamguard_gateway: Gateways) -> None:
-    """The service may be down for the question, too: then nobody knows, and the limit holds for asking as well."""
+    """If `verify=` fails or hangs, the outcome is unknown, and the limit holds for `verify=` too."""
     gateway = streamguard_gateway("headers 500\nbody broken")
     chain = Chain("c")
     chain.step(obedient, name="a", limit=0.1, verify=lambda ctx: ctx.get_json(gateway.url), fallback=1)
@@ -282,7 +282,7 @@ def test_a_verify_that_fails_or_hangs_leaves_it_unknown(streamguard_gateway: Gat
 
 
 def test_verify_needs_time_that_is_left() -> None:
-    """Behind the deadline nobody is asked; a reserve keeps time for it."""
+    """After the deadline `verify=` does not run; a reserve keeps time for it."""
     asked: list[str] = []
 
     def ask(ctx: StepContext) -> Settled[int]:
@@ -309,7 +309,7 @@ def test_a_bug_in_verify_propagates() -> None:
 
 
 def test_verify_is_not_asked_about_a_failure_that_is_known() -> None:
-    """Only a timeout is open: a service that said no has said it."""
+    """Only a timeout is open: a refusal of the service is an answer."""
     asked: list[object] = []
     chain = Chain("c")
 

@@ -27,7 +27,7 @@ def stream(*scripts: str, **options: Any) -> str:
 
 
 def failing_stream(**options: Any) -> str:
-    """Return the id of a stream that went silent behind its first chunk."""
+    """Return the id of a stream that went silent after its first chunk."""
     return stream("chat a\nstall", **{"idle": 0.1, "name": "chat", **options})
 
 

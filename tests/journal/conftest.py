@@ -1,4 +1,4 @@
-"""Journals of each kind; a test leaves no setting of its own behind."""
+"""Journals of each kind; the settings of a test are reset."""
 
 import contextlib
 import sqlite3
@@ -19,7 +19,7 @@ Read = Callable[[], list[JournalEntry]]
 
 @pytest.fixture(autouse=True)
 def _default_settings(_clean_environment: None) -> Iterator[None]:
-    """Take back what the test configures, once what it caused is written."""
+    """Reset the settings of the test, after its entries are written."""
     yield
     settle()
     streamguard.configure(journal=NOT_GIVEN, recent=NOT_GIVEN)
@@ -33,7 +33,7 @@ def sqlite_url(tmp_path: Path) -> str:
 
 @pytest.fixture(params=["sqlite", "postgresql"])
 def url(request: pytest.FixtureRequest, sqlite_url: str) -> str:
-    """The URL of an empty database, of each kind in turn."""
+    """The URL of an empty database, of each kind."""
     if request.param == "sqlite":
         return sqlite_url
     found: str = request.getfixturevalue("postgresql")
@@ -48,7 +48,7 @@ def kept(url: str) -> Read:
 
 
 def reader(url: str) -> Read:
-    """Return what settles, and reads the journal at *url*."""
+    """Return a function that settles and reads the journal at *url*."""
 
     def read() -> list[JournalEntry]:
         assert settle(10)

@@ -66,8 +66,8 @@ def test_each_attempt_has_its_own_phases_and_what_ended_it() -> None:
     entry = the(stream("headers\nstall", "headers\nstall", first=0.1, retry=policy))
     assert entry.numbers["attempts"] == 2
     attempt = [("phase", "connect"), ("phase", "response"), ("phase", "first"), ("silence", "first"), ("limit", "first")]
-    told = [(m.what, m.name) for m in entry.moments]
-    assert told == [*attempt, ("retry", "first"), ("phase", "retry"), *attempt]
+    course = [(m.what, m.name) for m in entry.moments]
+    assert course == [*attempt, ("retry", "first"), ("phase", "retry"), *attempt]
     (retry,) = [m for m in entry.moments if m.what == "retry"]
     assert (retry.error_type, retry.attempt, retry.seconds) == ("StreamInactivityTimeoutError", 1, 0)
     assert [m.attempt for m in entry.moments] == [1] * 7 + [2] * 5
@@ -87,7 +87,7 @@ def test_the_longest_time_without_a_byte_is_not_the_longest_gap() -> None:
     assert again["max_byte_gap"] < 0.5
 
 
-def test_what_went_well_or_was_left_is_no_failure() -> None:
+def test_what_went_well_or_was_left_is_not_a_failure() -> None:
     """Neither a complete stream, nor one that the caller left early, nor a run with a fallback."""
     assert found(good_stream()) is None
     with Gateway("chat a\nstall") as gateway:
@@ -104,16 +104,16 @@ def test_what_went_well_or_was_left_is_no_failure() -> None:
 
 
 @pytest.mark.parametrize("inline", [False, True])
-def test_a_run_that_was_left_is_no_failure(inline: bool) -> None:
-    """What is no Exception, as Ctrl-C, is somebody's decision to leave: the run counts as cancelled."""
-    told: list[RunFinished] = []
+def test_a_run_that_was_left_is_not_a_failure(inline: bool) -> None:
+    """An interrupt such as Ctrl-C is a decision to leave: the run counts as cancelled."""
+    events: list[RunFinished] = []
 
     def leave(ctx: Any) -> Any:
         raise KeyboardInterrupt
 
     def note(event: object) -> None:
         if isinstance(event, RunFinished):
-            told.append(event)
+            events.append(event)
 
     chain = Chain("agent")
     chain.step(leave, name="a", inline=inline)
@@ -123,7 +123,7 @@ def test_a_run_that_was_left_is_no_failure(inline: bool) -> None:
             chain.run()
     finally:
         set_hooks(None)
-    assert (told[0].status, told[0].error_type, found(told[0].id)) == ("cancelled", "KeyboardInterrupt", None)
+    assert (events[0].status, events[0].error_type, found(events[0].id)) == ("cancelled", "KeyboardInterrupt", None)
 
 
 def asks_under_a_limit_of_its_own(request: Any) -> Any:
@@ -207,8 +207,8 @@ def test_no_hook_and_a_bad_hook_do_not_silence_it() -> None:
         set_hooks(None)
 
 
-def test_a_stream_that_the_collector_ended_leaves_nothing_behind() -> None:
-    """What was noted of it goes with it: it was left, and is no failure."""
+def test_the_notes_of_a_stream_that_was_garbage_collected_are_dropped() -> None:
+    """It was left early, so it is not a failure."""
     with Gateway("headers\nwait 0.1\nchat a\nstall") as gateway:
         lost = guarded_stream("GET", gateway.url, first=0.15)
         next(lost)
@@ -220,7 +220,7 @@ def test_a_stream_that_the_collector_ended_leaves_nothing_behind() -> None:
 
 
 def test_the_newest_is_last_and_the_oldest_go() -> None:
-    """A hundred are remembered, or what `configure(recent=...)` says."""
+    """A hundred are remembered, or the number in `configure(recent=...)`."""
     collector = Collector(lambda make: None)
     for number in range(150):
         collector(turn(number))

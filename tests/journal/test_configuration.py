@@ -1,4 +1,4 @@
-"""The settings of the process: what `configure()` takes and refuses."""
+"""The settings of the process: the values that `configure()` refuses."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ from streamguard import (
 
 
 @pytest.mark.parametrize(("size", "error"), [(-1, UsageError), (1.5, TypeError), (True, TypeError), ("9", TypeError)])
-def test_a_size_that_is_none_is_refused(size: Any, error: type[Exception]) -> None:
+def test_a_wrong_size_is_refused(size: Any, error: type[Exception]) -> None:
     """The message names the setting, and nothing has changed: not even a limit in the same call."""
     before = streamguard.Timeouts()
     with pytest.raises(error, match="recent="):
@@ -20,6 +20,6 @@ def test_a_size_that_is_none_is_refused(size: Any, error: type[Exception]) -> No
 
 
 def test_an_unknown_setting_is_refused_by_name() -> None:
-    """The complaint lists what there is, the journal included."""
+    """The message lists the settings, the journal included."""
     with pytest.raises(TypeError, match=r"unknown setting jurnal= .*journal, recent"):
         streamguard.configure(jurnal="x")  # type: ignore[call-arg]

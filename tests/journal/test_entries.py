@@ -28,7 +28,7 @@ def failed_in(outcome: str, kind: str) -> bool:
 
 
 def test_what_counts_as_a_failure() -> None:
-    """Of each kind, the words that are failures; a cancel, a close, an accepted end and a fallback are none."""
+    """Of each kind, the words that are failures; a cancel, a close, an accepted end and a fallback are not failures."""
     words = {
         "stream": ("completed", "incomplete", "timeout", "cancelled", "closed", "error"),
         "run": ("completed", "completed_with_fallback", "waiting_external_service", "cancelled", "raised"),
@@ -42,8 +42,8 @@ def test_what_counts_as_a_failure() -> None:
     }
 
 
-def test_an_entry_prints_as_its_story() -> None:
-    """`print(recent_failures()[-1])` tells what was asked, each attempt and phase, and where it stopped."""
+def test_the_text_of_an_entry() -> None:
+    """`print(recent_failures()[-1])` shows the call, each attempt and phase, and where it stopped."""
     id = failing_stream()
     (entry,) = [entry for entry in recent_failures() if entry.id == id]
     lines = [" ".join(line.split()) for line in str(entry).splitlines()]

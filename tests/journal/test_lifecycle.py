@@ -1,4 +1,4 @@
-"""The journal in a database: what is kept, by whom, and that no stream waits for it."""
+"""The journal of a process: which database, which entries, exits and forks."""
 
 import contextlib
 import logging
@@ -35,7 +35,7 @@ with Gateway("chat a\\ndone") as gateway:
 
 
 def program(url: str, count: int, name: str) -> "subprocess.Popen[bytes]":
-    """Start a process that ends after *count* streams, and is told of its journal by the environment."""
+    """Start a process that ends after *count* streams, and has its journal in the environment."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT), VARIABLE: url}
     return subprocess.Popen([sys.executable, "-W", "error", "-c", PROGRAM, str(count), name], env=environment)
 
@@ -81,7 +81,7 @@ def test_a_forked_child_has_connections_of_its_own(kept: Read) -> None:
 def test_the_environment_names_a_journal_and_configure_beats_it(
     tmp_path: Path, sqlite_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """configure(journal=None) keeps none; NOT_GIVEN gives the word back to the environment."""
+    """configure(journal=None) keeps none; NOT_GIVEN returns to the one of the environment."""
     other = f"sqlite:///{tmp_path}/other.db"
     monkeypatch.setenv(VARIABLE, sqlite_url)
     first = good_stream()
@@ -99,7 +99,7 @@ def test_the_environment_names_a_journal_and_configure_beats_it(
 def test_a_relative_path_is_of_the_directory_where_it_was_chosen(
     configured: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A program that changes its directory goes on in the same file, whoever named it."""
+    """A program that changes its directory goes on in the same file."""
     monkeypatch.chdir(tmp_path)
     if configured:
         streamguard.configure(journal="sqlite:///here.db")
@@ -127,15 +127,15 @@ def test_a_relative_path_is_of_the_directory_where_it_was_chosen(
         "sqlite:///file:x?mode=memory&uri=true",
     ],
 )
-def test_a_url_that_is_none_is_refused(bad: str) -> None:
-    """configure() says so at once, without quoting it; nothing has changed."""
+def test_an_invalid_url_is_refused(bad: str) -> None:
+    """configure() raises at once, without quoting it; nothing has changed."""
     with pytest.raises(UsageError, match="journal=") as refused:
         streamguard.configure(journal=bad, idle=5)
     assert "hunter2" not in str(refused.value)
     assert streamguard.Timeouts().source("idle") == "default"
 
 
-def test_a_bad_url_in_the_environment_is_said_once(
+def test_a_bad_url_in_the_environment_is_logged_once(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """One warning names the variable and not the URL; streams go on."""
@@ -148,7 +148,7 @@ def test_a_bad_url_in_the_environment_is_said_once(
     assert "hunter2" not in caplog.text
 
 
-def test_without_sqlalchemy_it_says_what_to_install() -> None:
+def test_without_sqlalchemy_the_error_names_the_extra() -> None:
     """configure(journal=...) needs the extra; nothing else does, and nothing else loads it."""
     source = (
         "import sys\n"

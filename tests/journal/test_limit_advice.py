@@ -1,4 +1,4 @@
-"""Advice with a confidence bound: `suggest_limits(confidence=...)`, and what the journal makes of it."""
+"""The limits that a journal suggests."""
 
 from typing import Any
 
@@ -16,7 +16,7 @@ def by_limit(*entries: Any, options: AdviceOptions) -> dict[str, LimitAdvice]:
 
 
 def test_each_limit_has_its_own_samples() -> None:
-    """What a complete stream took of each limit; the suggestion is that with a margin."""
+    """The time that complete streams needed of each limit; the suggestion adds a margin."""
     advice = by_limit(*[stream_entry()] * 10, options=AdviceOptions(0.5, 0.9, min_count=5))
     assert {name: each.spares for name, each in advice.items()} == {
         "connect": pytest.approx(0.1),
@@ -30,8 +30,8 @@ def test_each_limit_has_its_own_samples() -> None:
     assert {each.samples for each in advice.values()} == {10}
 
 
-def test_what_went_wrong_is_counted_and_no_sample() -> None:
-    """A stream that a limit cut shows how often it fired, and at which value; a surrounding deadline is no limit of its."""
+def test_failures_are_counted_and_not_sampled() -> None:
+    """A stream that a limit cut shows how often it fired, and at which value; a surrounding deadline does not count."""
     fired = (Moment(what="limit", name="idle", attempt=1, seconds=5.0, limit=5.0),)
     cut = stream_entry(outcome="timeout", stopped_in="idle", moments=fired, error_type="StreamInactivityTimeoutError")
     passed = (Moment(what="limit", name="total", at=9.1, limit=9.0), Moment(what="limit", name="deadline", at=7.0))

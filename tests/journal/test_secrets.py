@@ -42,7 +42,7 @@ def raises(*arguments: Any) -> Any:
 
 
 def dispatch() -> None:
-    """Run members that say secrets, in a conversation that is one."""
+    """Run members that output secrets, in a conversation named after one."""
     members = [CallableMember("raises", raises), CallableMember("complains", complains)]
     with Dispatcher() as dispatcher:
         dispatcher.dispatch(SECRET, members, SECRET, output_timeout=5)
@@ -94,13 +94,13 @@ def test_nothing_of_request_response_or_error_is_kept(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("hosts", ["127.0.0.1", "localhost"])
 def test_no_host_is_kept(hosts: str) -> None:
-    """Nor is its port: of where a stream comes from an entry tells nothing but your name for it."""
+    """Nor is its port: an entry has only your name for the stream."""
     with Gateway("chat a\nreset") as gateway:
         url = gateway.url.replace("127.0.0.1", hosts)
         stream = guarded_stream("GET", url, name="chat")
         with suppress(streamguard.StreamguardError):
             stream.read()
     (entry,) = [entry for entry in recent_failures() if entry.id == stream.report.id]
-    told = json.dumps(repr(entry)) + str(entry)
-    assert hosts not in told
-    assert f":{url.rpartition(':')[2]}" not in told
+    shown = json.dumps(repr(entry)) + str(entry)
+    assert hosts not in shown
+    assert f":{url.rpartition(':')[2]}" not in shown

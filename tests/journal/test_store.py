@@ -28,7 +28,7 @@ def test_an_entry_is_found_by_its_id_and_a_turn_by_its_execution(kept: Read, url
 
 
 def test_entries_are_selected_by_time_and_name(url: str) -> None:
-    """`since` is the wall clock at the start of what is told."""
+    """`since` is compared with the wall clock at the start of an entry."""
     first = stream_entry(id="a", name="x")
     with contextlib.closing(open_store(url)) as store:
         store.add([first, stream_entry(id="b", name="y")])
@@ -38,7 +38,7 @@ def test_entries_are_selected_by_time_and_name(url: str) -> None:
         assert list(store.entries(since=began + 1)) == []
 
 
-def test_it_lives_beside_the_records_of_dispatches(url: str) -> None:
+def test_it_shares_a_database_with_the_records_of_dispatches(url: str) -> None:
     """The same database may hold both, whichever comes first."""
     records = RecordStore(url)
     with contextlib.closing(open_store(url)) as store, contextlib.closing(records):
@@ -49,7 +49,7 @@ def test_it_lives_beside_the_records_of_dispatches(url: str) -> None:
 
 
 def test_a_file_that_was_deleted_is_made_again(tmp_path: Path, sqlite_url: str) -> None:
-    """Whoever deletes the file while the program runs begins a new journal."""
+    """A file that is deleted while the program runs is created again."""
     streamguard.configure(journal=sqlite_url)
     with streamguard.testing.no_leaks():  # until the connection is closed
         good_stream()
@@ -59,8 +59,8 @@ def test_a_file_that_was_deleted_is_made_again(tmp_path: Path, sqlite_url: str) 
     assert [entry.id for entry in reader(sqlite_url)()] == [id]
 
 
-def test_a_name_that_no_database_takes_is_kept_as_far_as_it_goes(kept: Read) -> None:
-    """NUL and halves of surrogate pairs in your own name cost no entry."""
+def test_a_name_that_databases_refuse_is_cleaned(kept: Read) -> None:
+    """NUL and halves of surrogate pairs in a name lose no entry."""
     good_stream(name="a\0b\ud800c")
     (entry,) = kept()
     assert entry.name == "a\ufffdb?c"
@@ -77,7 +77,7 @@ def test_the_oldest_entries_go(url: str, monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_reading_makes_no_file(tmp_path: Path, sqlite_url: str) -> None:
-    """A journal that does not exist has no entries, and does not exist behind that."""
+    """A journal that does not exist has no entries, and still does not exist after it is read."""
     store = open_store(sqlite_url)
     assert store.missing
     assert list(store.entries()) == []

@@ -7,7 +7,7 @@ from .causes import ENTRIES, stream_entry
 
 
 def test_counts_by_outcome_and_place() -> None:
-    """Each kind has its groups, the largest first, and what could not be written is no group."""
+    """Each kind has its groups, the largest first, and lost entries are not a group."""
     summary = summed_up(ENTRIES)
     assert summary.kind("stream") == [("completed", "done", 4), ("timeout", "first", 1)]
     assert summary.kind("run") == [("waiting_external_service", "policy", 1)]
@@ -31,8 +31,8 @@ def test_steps_and_members_have_samples_too() -> None:
     assert (summary.fired["member claude"], summary.samples["step agent/policy"]) == (1, [])
 
 
-def test_a_phase_that_broke_off_is_no_sample() -> None:
-    """Only a phase that the next one followed, in the same attempt, tells how long it takes."""
+def test_a_phase_that_broke_off_is_not_a_sample() -> None:
+    """A phase is a sample only if the next phase followed in the same attempt."""
     phases = [("connect", 0.0, 1), ("retry", 5.0, 1), ("connect", 6.0, 2), ("response", 6.5, 2), ("first", 7.5, 2)]
     moments = tuple(Moment(what="phase", name=name, at=at, attempt=attempt) for name, at, attempt in phases)
     summary = summed_up([stream_entry(moments=moments)])

@@ -22,7 +22,7 @@ from .conftest import Read, locked, reader
 
 
 class Broken:
-    """A store that refuses everything until it is mended, or holds its writer up until it is released."""
+    """A store that refuses everything while it is broken, or blocks its writer until it is released."""
 
     def __init__(self, *, held: bool = False) -> None:
         self.broken = not held
@@ -54,8 +54,8 @@ def test_several_threads_write_at_once(kept: Read) -> None:
     assert sorted(entry.id for entry in kept()) == sorted(ids)
 
 
-def test_a_pause_lets_nobody_write(sqlite_url: str) -> None:
-    """Whether the writer is busy or not: in a pause nothing is written, and behind it all of it is."""
+def test_nothing_is_written_in_a_pause(sqlite_url: str) -> None:
+    """Busy or not, the writer writes nothing in a pause, and everything after it."""
     with contextlib.closing(JournalStore(sqlite_url)) as store:
         writer = Writer(store)
         for busy in (False, True):
@@ -86,7 +86,7 @@ def test_a_locked_database_delays_no_stream(tmp_path: Path, sqlite_url: str) -> 
     assert [entry.id for entry in reader(sqlite_url)()] == [first, *ids]
 
 
-def test_losses_are_counted_said_once_and_kept(caplog: pytest.LogCaptureFixture) -> None:
+def test_losses_are_counted_logged_once_and_kept(caplog: pytest.LogCaptureFixture) -> None:
     """While nothing can be written the log has one line; afterwards the journal holds how many are missing."""
     store: Any = Broken()
     writer = Writer(store)
