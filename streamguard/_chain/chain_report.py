@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any, Final, TypeVar, overload
 
 from .._svg import Lane, Span, card, draw, format_seconds
+from .._text import counted
 from ..errors import StepFailedError
 from .step_key import StepKey
 from .step_status import RunStatus, StepStatus
@@ -211,7 +212,7 @@ def _why(report: StepReport) -> str:
 
 def _notes(report: StepReport) -> list[str]:
     return [
-        *([f"{report.attempts} attempts"] if report.attempts > 1 else []),
+        *([counted(report.attempts, "attempt")] if report.attempts > 1 else []),
         *([f"fallback {report.fallback}"] if report.fallback is not None else []),
         *(["overran"] if report.overran else []),
     ]

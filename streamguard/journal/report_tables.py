@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from .._svg import format_seconds
+from .._text import counted
 from ..telemetry.events import GAP_BOUNDS
 from .entries import one_line
 from .limit_advice import AdviceOptions, LimitAdvice
@@ -41,14 +42,14 @@ def title(summary: Summary) -> str:
             return f"No entries{unreadable}."
         return "No entry of the journal matches." if summary.narrowed else "The journal is empty."
     totals = {kind: _total(summary, kind) for kind in _KINDS}
-    of = ", ".join(f"{total} {kind}{'s' * (total != 1)}" for kind, total in totals.items() if total)
+    of = ", ".join(counted(total, kind) for kind, total in totals.items() if total)
     lost = f"; {summary.lost} more could not be written" if summary.lost else ""
     return f"{of}, from {summary.began:%Y-%m-%d %H:%M} to {summary.ended:%Y-%m-%d %H:%M} UTC{lost}{unreadable}"
 
 
 def unreadable_rows(count: int) -> str:
     """Return the note about *count* rows that are damaged, or of a newer version."""
-    return f"{count} row{'s' * (count != 1)} could not be read"
+    return f"{counted(count, 'row')} could not be read"
 
 
 def outcome_tables(summary: Summary) -> list[ReportTable]:
