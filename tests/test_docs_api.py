@@ -1,4 +1,4 @@
-"""The manual names all that there is, from public names to verbs of a script, and quotes only messages that exist."""
+"""The manual names every public name, option and verb of a script, and quotes only messages that exist."""
 
 import ast
 import enum
@@ -15,6 +15,7 @@ import streamguard.dispatch
 import streamguard.journal
 import streamguard.testing
 from streamguard import errors
+from streamguard._chain.step_status import RUN_STATUSES, STEP_STATUSES
 from streamguard._stream.guarded import GuardedKeywords
 from streamguard._stream.timing.clocks import Phase
 from streamguard.dispatch import CommandStartError, RecordStore
@@ -67,7 +68,7 @@ def missing(thing: Any, text: str) -> set[str]:
 
 
 def source_texts() -> Iterator[str]:
-    """Yield every string of the package that is no docstring, the fixed parts of f-strings included."""
+    """Yield every string of the package except docstrings; of f-strings the fixed parts."""
     for path in SOURCES:
         nodes = list(ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
         docstrings = {id(node.value) for node in nodes if isinstance(node, ast.Expr)}
@@ -108,7 +109,7 @@ INNER = {
     },
     "StreamMember": {"remote", "keywords"},
 }
-"""What the package uses itself, and nobody else is to."""
+"""Public by name, but only for the package itself."""
 
 
 @pytest.mark.parametrize("name", DISPATCH_NAMES)
@@ -116,12 +117,12 @@ def test_every_name_of_the_dispatcher_has_a_section(name: str) -> None:
     """Each public name of streamguard.dispatch has a section that mentions its members, arguments, and words."""
     section = sections("api.md", "streamguard.dispatch")[name]
     thing = getattr(streamguard.dispatch, name)
-    told, known = words(section), set(members(thing))
+    named, known = words(section), set(members(thing))
     if isinstance(thing, type) and issubclass(thing, enum.Enum):
         known = {each.value for each in thing}
     elif isinstance(thing, type) and not issubclass(thing, Exception):
         known |= {*inspect.signature(thing).parameters} - {"args", "kwargs"}
-    assert {each for each in known if not each.startswith("_")} - INNER.get(name, set()) - told == set()
+    assert {each for each in known if not each.startswith("_")} - INNER.get(name, set()) - named == set()
 
 
 def test_the_options_of_a_command_are_listed() -> None:
@@ -129,8 +130,13 @@ def test_the_options_of_a_command_are_listed() -> None:
     assert CommandOptions.__annotations__.keys() - words(sections("api.md")["run_command"]) == set()
 
 
-def test_a_store_is_loaded_where_it_is_asked_for() -> None:
-    """The package hands it out like its other names, and no name that it does not have."""
+def test_the_words_of_a_run_and_of_a_step_are_listed() -> None:
+    """api.md lists the words of RunStatus and StepStatus."""
+    assert {"RunStatus", "StepStatus", *RUN_STATUSES, *STEP_STATUSES} - words(sections("api.md")["RunStatus"]) == set()
+
+
+def test_a_store_is_loaded_on_its_first_use() -> None:
+    """The package exports `RecordStore` like its other names, and raises for a name that it does not have."""
     assert streamguard.dispatch.RecordStore is RecordStore
     with pytest.raises(AttributeError, match="no attribute 'Records'"):
         streamguard.dispatch.Records  # type: ignore[attr-defined] # noqa: B018
@@ -174,8 +180,8 @@ def test_limits_and_their_defaults_are_true(limit: str) -> None:
     """The table in limits.md has each limit with the default that the code has, and its environment variable."""
     row = next(line for line in page("limits.md").splitlines() if line.startswith(f"| `{limit}` |"))
     default = getattr(streamguard.Timeouts(), limit)
-    said = row.split("|")[3].strip()
-    assert said == ("the same as `idle`" if limit == "first" else "off" if default is None else f"{default:g}")
+    shown = row.split("|")[3].strip()
+    assert shown == ("the same as `idle`" if limit == "first" else "off" if default is None else f"{default:g}")
     assert f"STREAMGUARD_{limit.upper()}" in page("limits.md")
 
 
@@ -203,6 +209,6 @@ def test_every_verb_is_explained() -> None:
 
 def test_every_gateway_option_is_explained() -> None:
     """testing.md names each option of Gateway, each framing and each encoding."""
-    told = words(page("testing.md"))
-    assert {name for name in inspect.signature(Gateway).parameters if name != "scripts"} - told == set()
-    assert {word for name in (*FRAMINGS, *ENCODINGS) if name for word in re.findall(r"\w+", name)} - told == set()
+    named = words(page("testing.md"))
+    assert {name for name in inspect.signature(Gateway).parameters if name != "scripts"} - named == set()
+    assert {word for name in (*FRAMINGS, *ENCODINGS) if name for word in re.findall(r"\w+", name)} - named == set()

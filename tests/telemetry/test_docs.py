@@ -1,4 +1,4 @@
-"""docs/telemetry.md names all that a hook can be told, and docs/api.md all that the package exports."""
+"""docs/telemetry.md and docs/api.md name every event with its fields, and docs/api.md all that the package exports."""
 
 import dataclasses
 import re
@@ -29,17 +29,18 @@ def test_all_is_sorted_and_complete() -> None:
     assert all(hasattr(streamguard.telemetry, name) for name in names)
 
 
+@pytest.mark.parametrize("name", ["api.md", "telemetry.md"])
 @pytest.mark.parametrize("kind", KINDS)
-def test_every_event_has_a_row_with_its_fields(kind: Any) -> None:
+def test_every_event_has_a_row_with_its_fields(kind: Any, name: str) -> None:
     """The table of events names each kind, and each of its fields."""
-    row = next(line for line in page("telemetry.md").splitlines() if line.startswith(f"| `{kind.__name__}` |"))
+    row = next(line for line in page(name).splitlines() if line.startswith(f"| `{kind.__name__}` |"))
     named = set(re.findall(r"`(\w+)`", row))
     assert {field.name for field in dataclasses.fields(kind)} <= named
 
 
 @pytest.mark.parametrize("name", [*OTHER_NAMES, PrometheusHook.__name__, OpenTelemetryHook.__name__])
 def test_every_other_name_is_explained(name: str) -> None:
-    """What is exported beside the events is in the section on telemetry of api.md."""
+    """Everything else that is exported is in the section on telemetry of api.md."""
     section = page("api.md").split("\n## streamguard.telemetry\n")[1].split("\n## ")[0]
     assert re.search(rf"`{name}\b", section)
 
