@@ -10,17 +10,18 @@ import streamguard.testing.plugin
 
 HIDDEN_VARIABLES = {"HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"}
 
+DEFAULTS = {signal.SIGINT: signal.default_int_handler, signal.SIGQUIT: signal.SIG_DFL, signal.SIGHUP: signal.SIG_DFL}
+
 hypothesis.settings.register_profile("ci", derandomize=True, deadline=None)
 hypothesis.settings.load_profile("ci")
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """Register our fixtures where streamguard is imported but not installed (there the entry point does it)."""
-    # A shell that runs us in the background, or nohup, has us ignore these, and every process that the tests start.
-    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-    if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
-        signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    # A shell that runs the tests in the background, or nohup, makes them and their child processes ignore these signals.
+    for number, default in DEFAULTS.items():
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, default)
     if not config.pluginmanager.is_registered(streamguard.testing.plugin):
         config.pluginmanager.register(streamguard.testing.plugin, "streamguard")
 
