@@ -1,4 +1,4 @@
-"""Members under exactly one output timeout: one timer, one stop, one outcome (`pip install 'streamguard[dispatch]'`)."""
+"""Run agents, each under exactly one output timeout: one timer, one stop, one outcome (`streamguard[dispatch]`)."""
 
 from typing import TYPE_CHECKING
 
@@ -46,10 +46,10 @@ __all__ = [
     "run_command",
 ]
 
-if not TYPE_CHECKING:  # else a type checker would believe in any name
+if not TYPE_CHECKING:  # a type checker would accept any name
 
     def __getattr__(name: str) -> object:
-        """Load `RecordStore` where it is asked for: SQLAlchemy takes its time, and not everyone needs it."""
+        """Load `RecordStore` at its first use: SQLAlchemy is slow to import, and not every program needs it."""
         if name != "RecordStore":
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         from ._records.records import RecordStore

@@ -1,4 +1,4 @@
-"""A durable queue of dispatches: in order for each conversation, one run at a time for each slot."""
+"""A durable queue of dispatches: ordered in each conversation, one run at a time in each slot."""
 
 import contextlib
 import functools
@@ -34,17 +34,19 @@ QUEUE_CLOSED = "queue_closed"
 
 
 class DispatchQueue:
-    """Takes entries from the dispatcher's records and runs them, in a thread of its own, between `start()` and `close()`.
+    """Run the entries in the dispatcher's records, in a thread of its own, from `start()` to `close()`.
 
-    dispatcher: runs them; its records hold them. With records in a file or on a server entries outlive the process, and
-                several processes may take entries from one store.
-    members:    those that entries may name.
-    at_once:    how many entries may run at the same time. Default 4.
-    poll:       seconds between two looks for what other processes have added or ended. Default 1.
+    dispatcher: runs the entries; its records hold them. With records in a file or on a server, entries outlive the process,
+                and several processes may take entries from one store.
+    members:    the members that entries may name.
+    at_once:    number of entries that run at the same time. Default 4.
+    poll:       seconds between two reads of the entries that other processes have added or ended. Default 1.
 
-    Entries of one conversation start in the order they were submitted, each as soon as no entry that runs shares a member
-    with it. An entry that runs when its process ends becomes `failed`, `process_restart`: it is not run again unless
-    `retry()` asks for it.
+    Entries of one conversation start in the order of their submission, each as soon as no running entry shares a member
+    with it. An entry that runs when its process ends becomes `failed`, `process_restart`, and runs again only after
+    `retry()`.
+
+    Raises UsageError for an invalid argument.
 
     Limits
         A member serves several conversations at once. An entry that runs in another process cannot be cancelled from here.
@@ -58,17 +60,17 @@ class DispatchQueue:
         self._entries = QueueTable(dispatcher.records)
         self._writes = dispatcher.writes
         if at_once < 1 or not poll > 0:
-            raise UsageError("at_once= takes 1 or more, poll= seconds above 0")
+            raise UsageError(f"at_once= must be >= 1 and poll= above 0 seconds, got {at_once!r} and {poll!r}")
         self._at_once = at_once
         self._poll = poll
-        self._bell: queue.SimpleQueue[None] = queue.SimpleQueue()
+        self._wakeups: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._running: dict[str, Execution] = {}
         self._changed = threading.Condition()
         self._stopping = False
         self._thread: threading.Thread | None = None
 
     def start(self) -> Self:
-        """Begin to take entries. Idempotent."""
+        """Start to take entries. Idempotent."""
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name="streamguard-queue", daemon=True)
             self._thread.start()
@@ -88,17 +90,20 @@ class DispatchQueue:
     ) -> str:
         """Add an entry, and return its id. The arguments are those of `Dispatcher.dispatch()`, with members by name.
 
-        after: the id of an entry that must have succeeded first; if it fails or is cancelled, so is this one, with the
+        after: the id of an entry that must succeed first; if it fails or is cancelled, this entry is cancelled with the
                reason `chain_broken`.
 
-        Raises UsageError for what cannot be right, StreamguardError if the entry could not be recorded.
+        Raises UsageError for an invalid argument, StreamguardError if the entry cannot be recorded.
         """
         from ._data.rows import ExecutionRecord
 
         names = self._checked(members)
         limits = limits_of(output_timeout, tool_timeout, first)
         if not conversation or not isinstance(prompt, str) or mode not in ("parallel", "serial"):
-            raise UsageError("an entry takes the name of a conversation, text, and mode 'parallel' or 'serial'")
+            raise UsageError(
+                "conversation= must be a name, prompt= text, and mode= 'parallel' or 'serial'; "
+                f"got {conversation!r}, {type(prompt).__name__} and {mode!r}"
+            )
         record = ExecutionRecord(
             id=uuid.uuid4().hex,
             conversation=conversation,
@@ -114,7 +119,7 @@ class DispatchQueue:
         return record.id
 
     def cancel(self, entry_id: str) -> bool:
-        """Cancel an entry that waits, or stop all of it if it runs here; return whether that took effect."""
+        """Cancel a waiting entry, or stop all of one that runs here; return whether that took effect."""
         execution = self._running.get(entry_id)
         if execution is not None and not execution.ended.is_set():
             return execution.cancel_all(USER_CANCEL)
@@ -125,31 +130,31 @@ class DispatchQueue:
     def stop(self, entry_id: str, member: str) -> bool:
         """Stop one member of an entry that runs here; return whether that took effect.
 
-        Raises UsageError for a member that takes no part.
+        Raises UsageError if *member* is not a member of the entry.
         """
         execution = self._running.get(entry_id)
         return execution is not None and execution.stop(member, USER_CANCEL)
 
     def retry(self, entry_id: str) -> bool:
-        """Run a failed entry once more, at its old place in the order; return False if it has not failed."""
-        asked = self._ask(lambda: self._entries.ask_again(entry_id))
+        """Run a failed entry again, at its old place in the order; return False if it has not failed."""
+        marked = self._ask(lambda: self._entries.retry(entry_id))
         self._wake()
-        return asked
+        return marked
 
     def pause(self, conversation: str) -> None:
-        """Let no further entry of *conversation* start, in any process, until `resume()`. What runs goes on."""
+        """Start no further entry of *conversation*, in any process, until `resume()`. Running entries go on."""
         self._ask(lambda: self._entries.set_paused(conversation, True))
 
     def resume(self, conversation: str) -> None:
-        """Take back `pause()`."""
+        """Undo `pause()`."""
         self._ask(lambda: self._entries.set_paused(conversation, False))
         self._wake()
 
     def entry(self, entry_id: str) -> "ExecutionRecord":
-        """Return an entry as recorded now. Raises UsageError for an unknown id."""
+        """Return the current record of an entry. Raises UsageError for an unknown id."""
         record = self._ask(lambda: self.dispatcher.records.execution(entry_id))
         if record is None:
-            raise UsageError("there is no entry with this id")
+            raise UsageError(f"unknown entry_id {entry_id!r}: expected an id that submit() returned")
         return record
 
     def entries(self, conversation: str) -> "list[ExecutionRecord]":
@@ -157,7 +162,7 @@ class DispatchQueue:
         return self._ask(lambda: self._entries.in_order(conversation))
 
     def wait(self, entry_id: str, seconds: float | None = None) -> "ExecutionRecord":
-        """Wait at most *seconds* (None: without end) until an entry is over, and return it as it is then."""
+        """Wait at most *seconds* (None: no limit) for the end of an entry, and return its record."""
         until = None if seconds is None else monotonic() + seconds
         while (record := self.entry(entry_id)).status not in _OVER:
             left = _LOOK_SECONDS if until is None else min(_LOOK_SECONDS, until - monotonic())
@@ -168,12 +173,12 @@ class DispatchQueue:
         return record
 
     def close(self, *, drain: bool = False) -> None:
-        """Take no more entries, and end those that run here; entries that wait stay for the next start. Idempotent.
+        """Take no more entries, and stop those that run here; waiting entries stay for the next start. Idempotent.
 
-        drain: wait for those that run, instead of stopping them as cancelled (`queue_closed`). Default False.
+        drain: wait for running entries instead of stopping them as cancelled (`queue_closed`). Default False.
         """
         self._stopping = True
-        self._bell.put(None)
+        self._wake()
         if self._thread is not None:
             self._thread.join()
         for execution in list(self._running.values()):
@@ -190,28 +195,28 @@ class DispatchQueue:
         self.close()
 
     def _run(self) -> None:
-        look_after = monotonic()
+        next_recovery = monotonic()
         while not self._stopping:
-            self._reap()
-            if monotonic() >= look_after:
-                look_after = monotonic() + self.dispatcher.records.lease / 3
-                self._look_after()
+            self._forget_ended()
+            if monotonic() >= next_recovery:
+                next_recovery = monotonic() + self.dispatcher.records.lease / 3
+                self._recover()
             if len(self._running) >= self._at_once or not self._take_one():
                 with contextlib.suppress(queue.Empty):
-                    self._bell.get(timeout=self._poll)
+                    self._wakeups.get(timeout=self._poll)
 
-    def _reap(self) -> None:
+    def _forget_ended(self) -> None:
         for entry_id, execution in list(self._running.items()):
             if execution.ended.is_set():
                 del self._running[entry_id]
 
-    def _look_after(self) -> None:
-        """End what dead processes ran, and run what was claimed for us when the answer did not come back."""
+    def _recover(self) -> None:
+        """End the entries of dead processes, and run entries that were claimed here although the reply was lost."""
         self._writes.reconcile()
         with contextlib.suppress(StreamguardError):
             for record in self._ask(self._entries.claimed):
                 if not self.dispatcher.runs(record.id):
-                    self._begin(record)
+                    self._start_entry(record)
 
     def _take_one(self) -> bool:
         try:
@@ -220,10 +225,10 @@ class DispatchQueue:
             log_line(logging.WARNING, "queue_failed", "the queue cannot take entries", error_type=type(exc).__name__)
             return False
         if record is not None:
-            self._begin(record)
+            self._start_entry(record)
         return record is not None
 
-    def _begin(self, record: "ExecutionRecord") -> None:
+    def _start_entry(self, record: "ExecutionRecord") -> None:
         free = take_place("dispatch_queue")
         try:
             members = [self._members[name] for name in record.members]
@@ -233,9 +238,9 @@ class DispatchQueue:
         except (StreamguardError, LookupError, TypeError) as exc:
             free()
             log_line(logging.WARNING, "queue_failed", "an entry cannot be run", error_type=type(exc).__name__)
-            verdict = StatusAndReason(ExecutionStatus.FAILED, "dispatch_error")
+            failed = StatusAndReason(ExecutionStatus.FAILED, "dispatch_error")
             with contextlib.suppress(StreamguardError):
-                self._ask(lambda: self.dispatcher.records.transition(record.id, verdict))
+                self._ask(lambda: self.dispatcher.records.transition(record.id, failed))
 
     def _ended(self, free: Callable[[], None]) -> None:
         free()
@@ -244,7 +249,7 @@ class DispatchQueue:
             self._changed.notify_all()
 
     def _wake(self) -> None:
-        self._bell.put(None)
+        self._wakeups.put(None)
 
     def _ask(self, call: Callable[[], T]) -> T:
         return self._writes.ask("entry", call)
@@ -254,5 +259,5 @@ class DispatchQueue:
         unknown = [name for name in names if name not in self._members]
         if unknown or not names or len(set(names)) < len(names):
             known = ", ".join(sorted(self._members))
-            raise UsageError(f"an entry names at least one member, each once, of: {known}; not {names!r}")
+            raise UsageError(f"members= must name at least one of the queue's members, each once ({known}); got {names!r}")
         return names

@@ -310,7 +310,7 @@ def test_a_store_that_cannot_be_used_is_an_error_for_who_submits(tmp_path: Any) 
     """A durable queue does not pretend: what could not be recorded was not taken in. Nothing hangs."""
     store = RecordStore(f"sqlite:///{tmp_path}/none/records.db", timeout=0.1)
     with Dispatcher(store) as dispatcher, DispatchQueue(dispatcher, [says("a")], poll=0.05) as queue:
-        with pytest.raises(RecordsError, match="records cannot be used"):
+        with pytest.raises(RecordsError, match="cannot use the records"):
             queue.submit("c", ["a"], "p")
         time.sleep(0.2)
 

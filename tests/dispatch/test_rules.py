@@ -37,5 +37,7 @@ def test_each_rule_is_listed_once() -> None:
 
 def test_each_rule_has_a_test() -> None:
     """Every rule of behaviour is named by a test, or by the code that keeps it."""
-    named = {rule for folder in ("streamguard", "tests") for path in (ROOT / folder).rglob("*.py") for rule in mentioned(path)}
+    named = {
+        rule for folder in ("streamguard", "tests") for path in (ROOT / folder).rglob("*.py") for rule in mentioned(path)
+    }
     assert {*listed()} - named == set()

@@ -1,4 +1,4 @@
-"""Bytes to lines, linear in their number; and the end of a long text, kept in bounded memory."""
+"""Bytes to lines, in linear time; and the end of a long text, in bounded memory."""
 
 import re
 from collections import deque
@@ -9,11 +9,11 @@ _ANY_END = re.compile(rb"[^\r\n]*+(?:\n|\r\n|\r(?!\Z))")
 
 
 class LineSplitter:
-    """Collects bytes, and gives lines with their ends.
+    """Collects bytes and yields lines with their line ends.
 
-    longest:          bytes after which an unfinished line is given as if it were one.
-    carriage_returns: whether a `\\r` ends a line too, as progress displays use it. One that comes last in what has arrived
-                      is held until it is known whether a `\\n` follows.
+    longest:          bytes after which an unfinished line is yielded as a line.
+    carriage_returns: whether a `\\r` ends a line too, as in progress displays. A `\\r` at the end of the data is held until
+                      the next data shows whether a `\\n` follows.
     """
 
     def __init__(self, longest: int, *, carriage_returns: bool = False) -> None:
@@ -38,11 +38,11 @@ class LineSplitter:
             yield self._take()
 
     def returned(self) -> bytes:
-        """Return, and forget, the line that is whole but for the `\n` which might follow its `\r`; else nothing."""
+        """Take the line that is complete but for a `\\n` that may follow its `\\r`; return nothing if there is none."""
         return self._take() if b"\r" in self._ends and self._pending and self._pending[-1].endswith(b"\r") else b""
 
     def rest(self) -> bytes:
-        """Return, and forget, the line that is not finished."""
+        """Take the unfinished line."""
         return self._take()
 
     def _keep(self, data: bytes) -> None:
@@ -58,7 +58,7 @@ class LineSplitter:
 
 
 class Tail:
-    """The last *limit* bytes of what is added."""
+    """Keeps the last *limit* bytes of the data that is added."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
@@ -68,7 +68,7 @@ class Tail:
         """Bytes added in all."""
 
     def add(self, data: bytes) -> None:
-        """Add *data*, and drop from the front what is too much."""
+        """Add *data*, and drop the excess from the front."""
         self.total += len(data)
         self._pieces.append(data)
         self._size += len(data)
@@ -78,5 +78,5 @@ class Tail:
             self._pieces = deque([b"".join(self._pieces)])
 
     def text(self, limit: int | None = None) -> str:
-        """Return the end as text, at most *limit* bytes of it; bytes that are no UTF-8 become U+FFFD."""
+        """Return the end as text, at most *limit* bytes of it; bytes that are not UTF-8 become U+FFFD."""
         return b"".join(self._pieces)[-(limit or self._limit) :].decode("utf-8", "replace")

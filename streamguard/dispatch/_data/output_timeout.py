@@ -1,7 +1,7 @@
-"""Has a member been without output for too long? A state machine over the silence clock. Pure: the time is an argument.
+"""The output timeout: a state machine over the silence clock. Pure: the monotonic time is an argument (T8).
 
-Only real output re-arms it (R3, R4), the measurement decides and never the mere fact that a wait ended (R5), burning CPU
-defers it up to twice the timeout since the last output (R6), and it fires once.
+Only real output re-arms it (R3, R4). The measured silence decides, not the fact that a wait ended (R5). CPU use defers it,
+up to twice the timeout since the last output (R6). It fires once.
 """
 
 import math
@@ -14,12 +14,12 @@ from ...errors import UsageError
 from .turn_events import OUTPUT_KINDS, Event, Kind
 
 _SAMPLE_LEAD = 2.0
-_SHORTEST_LOOK = 0.05
+_SHORTEST_WAIT = 0.05
 _MOST_TOOLS = 256
 
 
 class Activity(StrEnum):
-    """What is known about the CPU of a member's processes. Only `busy` defers."""
+    """CPU activity of a member's processes. Only `busy` defers the timeout."""
 
     BUSY = "busy"
     IDLE = "idle"
@@ -31,40 +31,40 @@ class Activity(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Diagnosis:
-    """What was known when the timeout fired (R7). Instants are on the monotonic clock, everything else is in seconds."""
+    """The state of the turn when the timeout fired (R7). Instants are on the monotonic clock, durations in seconds."""
 
     timeout: float
-    """The limit that was used up: the timeout, or a running tool's allowance."""
+    """The limit that was exceeded: the timeout, or the allowance of a running tool."""
     silence: float
-    """Since the last output; since the timer was made, if there was none."""
+    """Since the last output; without output, since the timer was made."""
     lifetime: float
     """Since the timer was made."""
     activity: Activity
     cpu_rate: float | None = None
-    """Processors that the member's processes kept busy at the end; None if it was not measured."""
+    """Processors that the member's processes kept busy at the end; None if not measured."""
     deferrals: int = 0
-    """How often burning CPU has put the firing off since the last output."""
+    """Number of times that CPU use has deferred the firing since the last output."""
     deferred: float = 0.0
-    """For how long."""
+    """Total time of these deferrals."""
     first_output_at: float | None = None
     last_output_at: float | None = None
     last_output_kind: Kind | None = None
     last_signal_at: float | None = None
     last_signal_kind: Kind | None = None
-    """The kind of the last event that was no output."""
+    """The kind of the last event that was not output."""
     uncounted: dict[str, int] = field(default_factory=dict)
-    """How many events of each kind came that are no output."""
+    """Number of events, by kind, that were not output."""
     tools: tuple[str, ...] = ()
-    """Names of the tool calls that have no result yet."""
+    """Names of the tool calls without a result."""
     phase: str | None = None
-    """Where the turn was: custody, starting, running."""
+    """Phase of the turn: custody (waiting for the session lock), starting, running."""
     turn_id: str | None = None
     stop_result: bool | None = None
     """Whether the stop took effect; False makes this diagnosis void (T7)."""
 
     @property
     def process_alive(self) -> bool:
-        """Whether the member was alive: all but `dead` is; a member without a process of ours too."""
+        """Whether the member was alive: every activity but `dead`, so also a member without a process of ours."""
         return self.activity is not Activity.DEAD
 
     def to_dict(self) -> dict[str, Any]:
@@ -74,28 +74,28 @@ class Diagnosis:
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """Nothing is due; ask again after so many seconds (infinity: it never fires any more)."""
+    """Nothing is due; ask again after this many seconds (infinity: it cannot fire any more)."""
 
     seconds: float
 
 
 @dataclass(frozen=True, slots=True)
 class Defer:
-    """The time is up, but the member burns CPU; ask again after so many seconds."""
+    """The time is up, but the member uses CPU; ask again after this many seconds."""
 
     seconds: float
 
 
 @dataclass(frozen=True, slots=True)
 class Fire:
-    """Stop the member. Said once."""
+    """Stop the member. Returned once."""
 
     diagnosis: Diagnosis
 
 
 @dataclass(slots=True)
 class _Seen:
-    """What has been observed so far, for the diagnosis."""
+    """The observations so far, for the diagnosis."""
 
     first_output_at: float | None = None
     last_output_at: float | None = None
@@ -115,23 +115,23 @@ class _Seen:
 
 
 LATE_SECONDS = 0.25
-"""Who wakes up later than this was stopped itself (^Z, a paused container), and has not heard what came meanwhile."""
+"""A wake-up later than this means that this process was itself stopped (^Z, a paused container) and read nothing."""
 MOST_EXCUSES = 3
-"""How often in one silence it may be put down to ourselves that nothing was heard."""
+"""Number of late wake-ups in one silence that shorten it."""
 
 
 class OutputTimeout:
     """The one timer of a turn.
 
     timeout:      seconds without output; 0 or less: it never fires.
-    now:          when the timer starts: before the session wait and the process start (R1).
-    tool_timeout: seconds without output that a running tool call may take, if that is more than *timeout*. Default: none.
+    now:          the instant at which it starts: before the session lock and the process start (R1).
+    tool_timeout: seconds without output while a tool call runs, if longer than *timeout*. Default: none.
 
     Raises UsageError for NaN.
 
     Limits
-        Nothing in here locks. Where one thread observes and another one asks, hold one lock around each call, so that no
-        firing passes a `close()` (T4).
+        It has no lock. If one thread observes and another asks, hold one lock around each call, so that no firing passes a
+        `close()` (T4).
     """
 
     __slots__ = (
@@ -152,7 +152,7 @@ class OutputTimeout:
 
     def __init__(self, timeout: float, now: float, *, tool_timeout: float | None = None) -> None:
         if math.isnan(timeout) or (tool_timeout is not None and math.isnan(tool_timeout)):
-            raise UsageError("an output timeout is a number of seconds, not nan")
+            raise UsageError("output_timeout= and tool_timeout= must be numbers of seconds, got nan")
         self.timeout = timeout
         self._tool_timeout = max(timeout, tool_timeout or 0.0)
         self._armed = timeout > 0
@@ -168,10 +168,10 @@ class OutputTimeout:
         self._tools: dict[str, str] = {}
 
     def observe(self, now: float, what: Event | Kind) -> bool:
-        """Note what the member said at *now*; return whether it was output, and so gave the full timeout again.
+        """Observe an event of the member at *now*; return whether it was output, which gives the full timeout again.
 
-        Give the event: a kind alone counts as output by its kind, and tells nothing about tools. Once it has fired or is
-        closed, nothing is noted any more (T3).
+        Pass the event if there is one: a kind alone counts by its kind, and has no tool call. After the firing or
+        `close()`, nothing is observed any more (T3).
         """
         if not self._armed:
             return False
@@ -185,7 +185,7 @@ class OutputTimeout:
         return counts
 
     def rearm(self, now: float, kind: Kind) -> None:
-        """Give the full timeout again, whatever *kind* it was: for callers that let more than output count."""
+        """Give the full timeout again, for any *kind*: for callers that count more than output."""
         if self._armed:
             self._seen.output(now, kind)
             self._clock.observe(now)
@@ -194,22 +194,22 @@ class OutputTimeout:
             self._deferrals = self._excuses = 0
 
     def pause(self, now: float) -> None:
-        """Stop the clock at *now*: the member is held back by us, and its silence is not its own (T1). Idempotent."""
+        """Stop the clock at *now*, because the member is held back by us (T1). Idempotent."""
         if self._paused_at is None:
             self._paused_at = now
 
     def resume(self, now: float) -> None:
-        """Let the clock go on where it was paused."""
+        """Continue the clock from the pause."""
         if self._paused_at is not None:
             shift = max(0.0, now - max(self._paused_at, self._clock.since))
             self._clock.observe(self._clock.since + shift)
             self._paused_at = None
 
     def excuse(self, now: float, late: float) -> float:
-        """Note that the wake-up at *now* was *late* seconds late; return by how much the silence is shorter for it.
+        """Report that the wake-up at *now* was *late* seconds late; return the seconds by which this shortens the silence.
 
-        More than `LATE_SECONDS` are taken off, and `LATE_SECONDS` with them, so that there is a moment to hear what came
-        meanwhile: `MOST_EXCUSES` times in one silence, as a machine that is always late may not put off the limit for ever.
+        A lateness above `LATE_SECONDS` is subtracted, plus `LATE_SECONDS` to read what arrived meanwhile. This happens
+        `MOST_EXCUSES` times in one silence, so that a machine that is always late cannot defer the limit for ever.
         """
         if late <= LATE_SECONDS or self._paused_at is not None or self._excuses >= MOST_EXCUSES:
             return 0.0
@@ -219,24 +219,24 @@ class OutputTimeout:
         return taken
 
     def needs_sample(self, now: float) -> bool:
-        """Whether expiry is so near that the member's CPU is to be measured now, and passed to `due()` (T11)."""
+        """Return whether expiry is near enough to measure the member's CPU now, for `due()` (T11)."""
         return self._armed and self._paused_at is None and self._clock.silence(now) >= self._limit - self._lead
 
     def due(self, now: float, activity: Activity, cpu_rate: float | None = None) -> Wait | Defer | Fire:
-        """Say what is due at *now*, given what the member's processes do. Ask as early and as often as you like.
+        """Return what is due at *now*, given the CPU activity of the member. It may be asked early, and often.
 
-        A `Wait` ends where the next measurement of CPU is to be taken; there are two before it fires. While the clock is
-        paused nothing is due, but that is to be asked again: the pause may be over by then.
+        A `Wait` ends when the next CPU sample is to be taken; two are taken before it fires. While the clock is paused,
+        nothing is due; ask again, as the pause may have ended.
         """
         if not self._armed:
             return Wait(math.inf)
         if self._paused_at is not None:
-            return Wait(self._to_look_behind_pause(self._paused_at))
+            return Wait(self._wait_in_pause(self._paused_at))
         silence = self._clock.silence(now)
         if silence < self._limit:
-            return Wait(self._to_next_look(self._limit - silence))
+            return Wait(self._to_next_sample(self._limit - silence))
         if self._deferred_until is not None and now < self._deferred_until:
-            return Defer(self._to_next_look(self._deferred_until - now))
+            return Defer(self._to_next_sample(self._deferred_until - now))
         if activity is Activity.BUSY and silence < self._cap:
             return self._defer(now, min(self.timeout, self._cap - silence))
         diagnosis = self.diagnosis(now, activity, cpu_rate)
@@ -246,15 +246,15 @@ class OutputTimeout:
 
     @property
     def tools(self) -> tuple[str, ...]:
-        """Names of the tool calls that have no result yet."""
+        """Names of the tool calls without a result."""
         return tuple(self._tools.values())
 
     def deferred(self, now: float) -> float:
-        """Return for how many seconds burning CPU has put the firing off, in all."""
+        """Return the seconds by which CPU use has deferred the firing, in total."""
         return self._deferred_before + self._deferral(now)
 
     def diagnosis(self, now: float, activity: Activity, cpu_rate: float | None = None) -> Diagnosis:
-        """Return what is known at *now*."""
+        """Return the diagnosis at *now*."""
         return Diagnosis(
             timeout=self._limit,
             silence=self._clock.silence(now),
@@ -268,7 +268,7 @@ class OutputTimeout:
         )
 
     def close(self) -> None:
-        """Never fire again, and note nothing more (R8). Idempotent."""
+        """Stop for good: never fire, observe nothing (R8). Idempotent."""
         self._armed = False
 
     @property
@@ -286,21 +286,21 @@ class OutputTimeout:
     def _deferral(self, now: float) -> float:
         return 0.0 if self._deferral_since is None else now - self._deferral_since
 
-    def _to_next_look(self, left: float) -> float:
+    def _to_next_sample(self, left: float) -> float:
         return left - self._lead if left > self._lead else left
 
-    def _to_look_behind_pause(self, paused_at: float) -> float:
-        # Nobody says when the pause ends, and most are over at once. What was left at its beginning is left at its end, so
-        # nothing can be due before that.
+    def _wait_in_pause(self, paused_at: float) -> float:
+        # The end of a pause is not announced, and most are short. The time left at its start is also left at its end, so
+        # nothing can be due earlier.
         left = self._limit - max(0.0, self._clock.silence(paused_at))
-        return max(self._to_next_look(left), _SHORTEST_LOOK)
+        return max(self._to_next_sample(left), _SHORTEST_WAIT)
 
     def _defer(self, now: float, seconds: float) -> Defer:
         self._deferrals += 1
         if self._deferral_since is None:
             self._deferral_since = now
         self._deferred_until = now + seconds
-        return Defer(self._to_next_look(seconds))
+        return Defer(self._to_next_sample(seconds))
 
     def _follow_tools(self, event: Event) -> None:
         key = event.tool_id or event.tool or ""

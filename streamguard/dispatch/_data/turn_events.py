@@ -1,6 +1,6 @@
-"""What a member says, typed; and the one rule of what counts as output.
+"""The events of a member, and the one rule of what counts as output.
 
-One class with kinds: every format maps its lines to it, every route reads the same few fields.
+One class with kinds: every format maps its lines to it, and every reader uses the same few fields.
 """
 
 import uuid
@@ -13,29 +13,29 @@ RAW_LIMIT = 4096
 """Characters of the original line that an event keeps."""
 
 STARTUP_TIMEOUT = "startup_timeout"
-"""The error code of a member that said nothing at all within its start-up limit (R26, R27)."""
+"""The error code of a member without a single frame within its start-up limit (R26, R27)."""
 
 
 class Kind(StrEnum):
-    """What an event is. The first five are output; nothing else re-arms an output timeout."""
+    """The kind of an event. The first five are output; no other kind re-arms an output timeout."""
 
     TEXT = "text"
     TOOL_CALL = "tool_call"
     TOOL_RESULT = "tool_result"
     THINKING = "thinking"
     RICH = "rich"
-    """Anything else that the member made: a sub-agent's words, a table, an image."""
+    """Any other output: a sub-agent's words, a table, an image."""
     STATUS = "status"
     SIGNAL = "signal"
-    """A sign of life of the provider, or of the line to it."""
+    """A heartbeat of the provider or of the connection to it."""
     SESSION = "session"
     DIAGNOSTIC = "diagnostic"
-    """Bookkeeping and complaints that do not end the turn."""
+    """Bookkeeping, and errors that do not end the turn."""
     ERROR = "error"
-    """What ends the turn; `done` follows."""
+    """The error that ends the turn; `done` follows."""
     STDERR = "stderr"
     UNKNOWN = "unknown"
-    """A line that the format does not know, or that is not even JSON."""
+    """A line that the format does not know, or that is not JSON."""
     DONE = "done"
 
 
@@ -45,7 +45,7 @@ _WORDS = frozenset({Kind.TEXT, Kind.THINKING})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
-    """One thing that a member said. The texts of all `text` events, put together, are the answer: nothing comes twice."""
+    """One event of a member. The texts of all `text` events, joined, are the answer: no text comes twice."""
 
     kind: Kind
     text: str = ""
@@ -53,25 +53,25 @@ class Event:
     delta: bool = False
     """Whether this is a piece of something larger."""
     tool: str | None = None
-    """The tool's name, for `tool_call` and, if the format says it, `tool_result`."""
+    """The tool's name, for `tool_call` and, if the format has it, `tool_result`."""
     tool_id: str | None = None
-    """What ties a `tool_result` to its `tool_call`."""
+    """The id that a `tool_result` shares with its `tool_call`."""
     session_id: str | None = None
     """The session to resume, for `session`."""
     error_code: str | None = None
     """Why the turn failed, for `error` and `done`; None in a `done` is success."""
     data: dict[str, Any] = field(default_factory=dict)
-    """What else the format tells (usage, model), or a diagnosis. Not to be changed."""
+    """Other data of the format (usage, model), or a diagnosis. Do not change it."""
     raw: str = ""
-    """The line that this came from, cut to `RAW_LIMIT` characters; empty where the text is the line."""
+    """The source line, cut to `RAW_LIMIT` characters; empty if the text is the line."""
 
     @property
     def is_output(self) -> bool:
-        """Whether this re-arms an output timeout (R3): output of one of the five kinds that is not empty.
+        """Whether the event re-arms an output timeout: it has one of the five output kinds and is not empty.
 
-        An empty text or thinking is none, nor is an empty piece of a tool's input; a tool call or result as such is.
+        An empty text, an empty thinking and an empty piece of a tool's input are not output; a tool call or result is.
         """
-        return self.kind in OUTPUT_KINDS and (bool(self.text) or not (self.delta or self.kind in _WORDS))
+        return self.kind in OUTPUT_KINDS and (bool(self.text) or not (self.delta or self.kind in _WORDS))  # R3
 
     @classmethod
     def done(cls, error_code: str | None = None, **fields: Any) -> "Event":
@@ -80,18 +80,18 @@ class Event:
 
     @classmethod
     def failure(cls, text: str, error_code: str, **fields: Any) -> "Event":
-        """Return the `error` event that stands before `done(error_code)`."""
+        """Return the `error` event that precedes `done(error_code)`."""
         return cls(kind=Kind.ERROR, text=text, error_code=error_code, **fields)
 
 
 def bounded(line: str, limit: int = RAW_LIMIT) -> str:
-    """Return *line* cut to *limit* characters, the last of them an ellipsis if it was cut."""
+    """Return *line*, cut to *limit* characters with an ellipsis at the end if it is longer."""
     return line if len(line) <= limit else f"{line[: limit - 1]}…"
 
 
 @dataclass(frozen=True, slots=True)
 class _Field:
-    """What a field holds; *near* is what can be made that by *make*, which raises ValueError if it cannot."""
+    """The type of a field; *make* converts values of the types *near*, or raises ValueError."""
 
     kind: Any
     what: str
@@ -109,12 +109,12 @@ _FIELDS: dict[str, _Field] = {
 
 
 def checked(event: object) -> Event:
-    """Return *event*, which a member of the user's may have made, with what is near enough made right.
+    """Return *event*, which a user's member may have made, with near types converted.
 
-    A kind may be its word, a name a number, `data` any mapping. Raises TypeError for anything else, naming the field.
+    A kind may be a string, a name a number, `data` any mapping. Raises TypeError for anything else, naming the field.
     """
     if not isinstance(event, Event):
-        raise TypeError(f"a member yields Events, not {type(event).__name__}")
+        raise TypeError(f"a member must yield Events, got {type(event).__name__}")
     made = {
         name: _made(name, field, value)
         for name, field in _FIELDS.items()
@@ -128,8 +128,8 @@ def _made(name: str, field: _Field, value: object) -> Any:
         if isinstance(value, field.near):
             return field.make(value)
     except ValueError:
-        pass  # a word that is no Kind
-    raise TypeError(f"an Event's {name}= takes {field.what}, not {type(value).__name__}")
+        pass  # a string that is not a Kind
+    raise TypeError(f"Event({name}=) must be {field.what}, got {type(value).__name__}")
 
 
 def storable(text: str) -> str:

@@ -1,4 +1,4 @@
-"""The output of agent programs, read as events."""
+"""Formats: they read the output of agent programs as events."""
 
 from .base import Format
 from .registry import FORMATS, Pattern, buffered_output, make_format

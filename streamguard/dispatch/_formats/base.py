@@ -1,4 +1,4 @@
-"""What a format is, and what all formats of JSON lines share."""
+"""The interface of a format, and the base of all formats of JSON lines."""
 
 import json
 import re
@@ -9,29 +9,29 @@ from .._data.lines import LineSplitter
 from .._data.turn_events import Event, Kind, bounded
 
 LONGEST_LINE = 16 * 1024 * 1024
-"""Bytes: a longer line cannot be an event, and is given as unknown."""
+"""Bytes: a longer line is not an event, and becomes `unknown`."""
 
 
 class Format(Protocol):
-    """Turns what a program writes into events. One for each run: it remembers."""
+    """Turns the output of a program into events. It has state: use one for each run."""
 
     name: str
 
     def feed(self, data: bytes) -> Iterable[Event]:
-        """Return the events that these bytes of standard output complete. Behind a `done` nothing more comes."""
+        """Return the events that these bytes of standard output complete. After a `done` it returns nothing."""
         ...
 
     def close(self, exit_code: int | None) -> Iterable[Event]:
-        """Return the events of the half line at the end, and `done` if none came.
+        """Return the events of the unfinished line at the end, and `done` if there was none.
 
-        *exit_code* is negative for a signal, as `subprocess` has it; None if the program was stopped by us, or if it is
-        not known: then no `done` is made up.
+        exit_code: negative for a signal, as in `subprocess`; None if we stopped the program, or if it is unknown: then no
+                   `done` is added.
         """
         ...
 
 
 class Patterns:
-    """Whether a line matches one of several regular expressions."""
+    """A list of regular expressions for lines."""
 
     def __init__(self, patterns: Iterable["re.Pattern[str]"] = ()) -> None:
         self._patterns = [*patterns]
@@ -40,7 +40,7 @@ class Patterns:
         return bool(self._patterns)
 
     def match(self, line: str) -> bool:
-        """Whether one of them is found in *line*."""
+        """Return whether one of them is found in *line*."""
         return any(pattern.search(line) for pattern in self._patterns)
 
 
@@ -48,16 +48,16 @@ Reader = Callable[[dict[str, Any]], Iterable[Event]]
 
 
 class JsonLines:
-    """Reads one JSON object for each line. A subclass has a reader for each type of object.
+    """Reads one JSON object per line. A subclass has a reader for each type of object.
 
-    What is no JSON, or of no known type, becomes an `unknown` event.
+    A line that is not JSON, or of an unknown type, becomes an `unknown` event.
     """
 
     name = ""
     result_line = ""
-    """What the line is called that ends a run; empty if the program's exit is the end."""
+    """The name of the line that ends a run; empty if the program's exit ends it."""
     exit_codes: Mapping[int, str] = {}
-    """What the program's own exit codes mean."""
+    """The meaning of the program's own exit codes."""
 
     def __init__(self, ignore: Patterns) -> None:
         self._ignore = ignore
@@ -75,7 +75,7 @@ class JsonLines:
             yield from self._line(line)
 
     def close(self, exit_code: int | None) -> Iterator[Event]:
-        """Yield the events of the half line, and how it ended if no line said so."""
+        """Yield the events of the unfinished line, and the end if no line reported it."""
         yield from self._line(self._splitter.rest())
         if not self._done and exit_code is not None:
             yield from self._ending(exit_code)
@@ -105,7 +105,7 @@ class JsonLines:
         kind = str(message.get("type"))
         try:
             yield from self._readers()[kind](message)
-        except Exception:  # no reader, or one that does not expect what is in the line: that must not cost the run
+        except Exception:  # an unknown type or unexpected contents of one line must not end the run
             yield Event(kind=Kind.UNKNOWN, text=kind, raw=bounded(line))
 
     def _ending(self, exit_code: int) -> Iterator[Event]:
@@ -116,23 +116,20 @@ class JsonLines:
             yield Event.done("provider_error" if self._complaint else None)
         elif exit_code == 0:
             code = "incomplete" if self._spoke or not self._noise else "not_json"
-            yield Event.failure(self._what_is_missing(), code)
+            missing = f"the program ended without {self.result_line or 'a single event'}"
+            yield Event.failure("; ".join(filter(None, (missing, self._not_json()))), code)
             yield Event.done(code)
         else:
             yield from closing_error(exit_code, code, "; ".join(filter(None, (self._complaint, self._not_json()))))
 
-    def _what_is_missing(self) -> str:
-        missing = f"the program ended without {self.result_line or 'a single event'}"
-        return "; ".join(filter(None, (missing, self._not_json())))
-
     def _not_json(self) -> str:
         if self._spoke or not self._noise:
             return ""
-        flag = "is the program's flag for JSON lines missing?"
-        return f"{self._noise} lines came, and none is JSON of the format {self.name}: {flag}"
+        lines = f"{self._noise} line{'' if self._noise == 1 else 's'}"
+        return f"read {lines}, none of them JSON of format={self.name}: add the program's flag for JSON lines"
 
     def _words(self, text: str, *, delta: bool = False, kind: Kind = Kind.TEXT) -> Event:
-        """Return an event with words of the answer; words that begin anew, behind others, begin a paragraph."""
+        """Return an event with words of the answer; a new block of text after others starts a paragraph."""
         if kind is Kind.TEXT and text:
             text = f"\n\n{text}" if self._new_paragraph and self._wrote else text
             self._wrote, self._new_paragraph = True, False
@@ -146,7 +143,7 @@ class JsonLines:
 
 
 def closing_error(exit_code: int, code: str | None, complaint: str = "") -> Iterator[Event]:
-    """Yield the last two events of a program that failed by its exit code (a negative one is a signal)."""
+    """Yield the last two events of a program that failed by its exit code (negative: a signal)."""
     how = f"was killed by signal {-exit_code}" if exit_code < 0 else f"ended with exit code {exit_code}"
     meaning = f" ({code})" if code else ""
     code = code or (f"signal_{-exit_code}" if exit_code < 0 else f"exit_{exit_code}")
@@ -155,19 +152,19 @@ def closing_error(exit_code: int, code: str | None, complaint: str = "") -> Iter
 
 
 def mapping(value: object) -> dict[str, Any]:
-    """Return *value* if it is a JSON object, else an empty one."""
+    """Return *value* if it is a JSON object, else an empty object."""
     return value if isinstance(value, dict) else {}
 
 
 def complaint(error: object) -> str:
-    """Return what an error says: itself, if it is text, else its message."""
+    """Return the text of an error: itself if it is text, else its message."""
     return error if isinstance(error, str) else words(mapping(error).get("message"))
 
 
 def words(value: object, *, levels: int = 8) -> str:
-    """Return the text in *value*: a string, the `text` of an object, those of a list's elements; else nothing.
+    """Return the text in *value*: a string, the `text` of an object, the texts of a list; else an empty string.
 
-    Of the eight *levels* programs use three. A thousand would be more than the interpreter's stack takes.
+    Programs use three of the eight *levels*. The limit protects the interpreter's stack.
     """
     if isinstance(value, str):
         return value

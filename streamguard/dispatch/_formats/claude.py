@@ -15,9 +15,9 @@ _BLOCKS = {"text": Kind.TEXT, "thinking": Kind.THINKING, "tool_use": Kind.TOOL_C
 
 
 class Claude(JsonLines):
-    """With partial messages the words come twice, as deltas and in the whole message: they are given once, by message id.
+    """With partial messages the text arrives twice, as deltas and in the whole message: it is yielded once, by message id.
 
-    What a sub-agent says is `rich`: it is output, and no part of the answer.
+    The text of a sub-agent is `rich`: output, but not part of the answer.
     """
 
     name = "claude"
@@ -72,7 +72,7 @@ class Claude(JsonLines):
 
     def _assistant(self, message: dict[str, Any]) -> Iterator[Event]:
         inner = mapping(message.get("message"))
-        if inner.get("model") == "<synthetic>":  # its own words about an error, not the model's
+        if inner.get("model") == "<synthetic>":  # Claude Code's own text about an error, not the model's
             yield Event(kind=Kind.DIAGNOSTIC, text=words(inner.get("content")))
             return
         sub_agent = bool(message.get("parent_tool_use_id"))

@@ -1,4 +1,4 @@
-"""Codex: `codex exec --json`. Items come at their start and completion only (T21)."""
+"""Codex: `codex exec --json`. It prints items at their start and completion only (T21)."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -11,9 +11,9 @@ _WORDS = {"agent_message": Kind.TEXT, "reasoning": Kind.THINKING}
 
 
 class Codex(JsonLines):
-    """`error` items and reconnects are diagnostics and status; what fails a turn is `turn.failed`.
+    """`error` items are diagnostics and reconnects are status; `turn.failed` fails a turn.
 
-    An exit code other than 0 behind `turn.completed` means nothing.
+    An exit code other than 0 after `turn.completed` is ignored.
     """
 
     name = "codex"

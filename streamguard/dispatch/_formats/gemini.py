@@ -8,7 +8,7 @@ from .base import JsonLines, Reader, complaint, words
 
 
 class Gemini(JsonLines):
-    """An `error` line is not fatal; `result` says how it ended."""
+    """An `error` line is not fatal; `result` has the end."""
 
     name = "gemini"
     result_line = "its result line"

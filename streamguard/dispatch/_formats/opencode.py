@@ -8,7 +8,7 @@ from .base import JsonLines, Patterns, Reader, complaint, mapping, words
 
 
 class OpenCode(JsonLines):
-    """No line says that it is done: the program's exit does. Every line names the session; a tool comes with its result."""
+    """No line ends the run: the program's exit does. Every line has the session id; a tool is printed with its result."""
 
     name = "opencode"
 

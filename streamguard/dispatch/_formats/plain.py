@@ -1,4 +1,4 @@
-"""Any program: a line is text."""
+"""Plain text of any program: a line is `text`."""
 
 import codecs
 from collections.abc import Iterator
@@ -11,14 +11,13 @@ _LONGEST_LINE = 1024 * 1024
 
 
 class PlainLines:
-    """Text as it comes, line by line; `\\r` ends a line too. An unfinished line comes at once, in pieces (deltas).
+    """Yields text line by line; `\\r` ends a line too. An unfinished line is yielded at once, in pieces (deltas).
 
-    ignore: lines that are no output (heartbeats): they become `status`.
-    final:  the line that ends the run; without it at the end, the run is incomplete.
+    ignore: lines that are not output (heartbeats): they become `status`.
+    final:  the line that ends the run; a run without it is incomplete.
+    split:  whether to cut text into lines if there is no *ignore* and no *final*.
 
-    split:  whether text is cut into lines at all, where neither of the two asks for it.
-
-    With *ignore* or *final*, a line must be whole (or 1 MiB long) before it is given.
+    With *ignore* or *final*, a line must be complete (or 1 MiB long) before it is yielded.
     """
 
     name = "lines"
@@ -32,7 +31,7 @@ class PlainLines:
         self._half = False
         self._done = False
         self._cut: Kind | None = None
-        """What a line was, the `\\n` of whose line end may still come."""
+        """The kind of a line that ended in `\\r`, while a `\\n` may still follow."""
 
     def feed(self, data: bytes) -> Iterator[Event]:
         """Yield the lines and pieces in *data*."""
@@ -47,20 +46,20 @@ class PlainLines:
             yield from self._line(line, whole=True)
         if not self._whole:
             yield from self._line(self._splitter.rest(), whole=False)
-        elif line := self._splitter.returned():  # it is not waited for a `\n`: there may be none before the next line
+        elif line := self._splitter.returned():  # do not wait for a `\n`: it may come only with the next line
             events = [*self._line(line, whole=True)]
             self._cut = events[0].kind if events else None
             yield from events
 
     def close(self, exit_code: int | None) -> Iterator[Event]:
-        """Yield the half line at the end, and how it ended."""
+        """Yield the unfinished line, and the end."""
         yield from self._line(self._splitter.rest(), whole=True, last=True)
         if self._done or exit_code is None:
             return
         if exit_code != 0:
             yield from closing_error(exit_code, None)
         elif self._final:
-            yield Event.failure("the program ended without its final line", "incomplete")
+            yield Event.failure("the program ended without a line that matches final=", "incomplete")
             yield Event.done("incomplete")
         else:
             yield Event.done()

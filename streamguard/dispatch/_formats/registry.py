@@ -32,26 +32,26 @@ def make_format(
     final: Pattern | Iterable[Pattern] | None = None,
     split: bool = True,
 ) -> Format:
-    """Return a fresh reader of the format *name*: one of `FORMATS`.
+    """Return a new reader of the format *name*: one of `FORMATS`.
 
-    ignore: regular expressions; lines in which one is found are no output.
-    final:  the same, for the line that ends the run; only for "lines", as the others say it themselves.
-    split:  False lets "lines" give text as it comes, where no pattern asks for lines: for when nobody reads the events.
+    ignore: regular expressions; a line in which one is found is not output.
+    final:  the same, for the line that ends the run; only for "lines", as the other formats have such a line.
+    split:  False: "lines" yields text as it arrives, unless a pattern needs lines: for when the events are not read.
 
-    Raises UsageError for an unknown name, a wrong expression, and *final* with another format.
+    Raises UsageError for an unknown name, an invalid expression, and *final* with another format.
     """
     ignored, ending = Patterns(_compiled("ignore", ignore)), Patterns(_compiled("final", final))
     if name == "lines":
         return PlainLines(ignored, ending, split=split)
     if name not in _JSON_FORMATS:
-        raise UsageError(f"there is no format {name!r}; known are {', '.join(FORMATS)}")
+        raise UsageError(f"format= must be one of {', '.join(FORMATS)}, got {name!r}")
     if ending:
-        raise UsageError(f"the format {name} says itself when it is done; final= is for lines")
+        raise UsageError(f"final= is for format='lines'; the format {name} has its own last line")
     return _JSON_FORMATS[name](ignored)
 
 
 def buffered_output(argv: Sequence[str]) -> str | None:
-    """Return the option in *argv* that has the program print nothing before its end, such as `--output-format json`."""
+    """Return the option in *argv* with which the program prints only at its end, such as `--output-format json`."""
     for position, word in enumerate(argv):
         option, equals, value = word.partition("=")
         if not equals:
@@ -69,4 +69,4 @@ def _compiled(name: str, patterns: Pattern | Iterable[Pattern] | None) -> list[r
     try:
         return [re.compile(pattern) for pattern in patterns]
     except re.error as exc:
-        raise UsageError(f"{name}= is no regular expression: {exc}") from None
+        raise UsageError(f"{name}= must be a regular expression: {exc}") from None

@@ -1,7 +1,8 @@
-"""What a process and everything below it does with the CPU.
+"""CPU use of a process and everything below it.
 
-A rate over the tree needs care (T12): the sum falls when a child exits, and what it used then turns up among what its
-parent has waited for. So it is counted for each process by itself, by pid and start time, and never downwards.
+A rate over a process tree needs care (T12): the sum falls when a child exits, and what the child used is then added to what
+its parent has waited for. So CPU time is counted for each process, by pid and start time, and no difference is negative.
+psutil reports it in ticks; `ps` has whole seconds only (T13).
 """
 
 import contextlib
@@ -16,7 +17,7 @@ from ..._core.clock import monotonic
 from .._data.output_timeout import Activity
 
 BUSY_RATE = 0.15
-"""Processors: above this a tree is busy. An agent program that waits for its API was seen at 0.01 to 0.04 (T14)."""
+"""Processors: a tree above this rate is busy. An agent program that waits for its API uses 0.01 to 0.04 of one (T14)."""
 
 _LEAST_CPU = 0.03
 _LEAST_AGE = 0.05
@@ -43,9 +44,9 @@ class _Sample:
 
 
 def cpu_used(before: dict[Key, Usage], after: dict[Key, Usage]) -> float:
-    """Return the CPU seconds that a tree used between two looks. Pure; never negative (T12).
+    """Return the CPU seconds that a tree used between two samples. Pure; never negative (T12).
 
-    What a process that has vanished had used before the first look is taken off what its parent has waited for since.
+    What a vanished process had used before the first sample is subtracted from what its parent has waited for since.
     """
     common = before.keys() & after.keys()
     own = sum(max(0.0, after[key].own - before[key].own) for key in common)
@@ -56,7 +57,7 @@ def cpu_used(before: dict[Key, Usage], after: dict[Key, Usage]) -> float:
 
 
 def process_tree(pid: int) -> Iterator[psutil.Process]:
-    """Yield the process, its descendants, and whatever else is still in its session (orphans whose parent has died)."""
+    """Yield the process, its descendants, and the other processes of its session (orphans whose parent has exited)."""
     seen = set()
     for process in (*_descendants(pid), *_in_session(pid)):
         if process.pid not in seen:
@@ -65,25 +66,25 @@ def process_tree(pid: int) -> Iterator[psutil.Process]:
 
 
 class ActivityProbe:
-    """Measures the process *pid*, with everything below it, each time it is asked.
+    """Measures the process *pid*, and everything below it, on each call.
 
     Limits
-        Two looks at least 0.05 s apart, and at most 5 s, are needed for a rate; before that, or where the system denies the
-        look, activity is `unknown`. The system counts in ticks of 10 ms.
+        A rate needs two samples that are at least 0.05 s and at most 5 s apart (T11). Before that, or if the system denies
+        access, the activity is `unknown`. The system counts in ticks of 10 ms.
     """
 
     def __init__(self, pid: int) -> None:
         self.pid = pid
         self.rate: float | None = None
-        """Processors kept busy, as last measured; None: not known."""
+        """Processors kept busy at the last measurement; None if unknown."""
         self._samples: deque[_Sample] = deque(maxlen=_SAMPLES)
 
     def sample(self, now: float | None = None) -> None:
-        """Look now, so that a later `activity()` has something to compare with."""
-        self._samples.append(_look(self.pid, monotonic() if now is None else now))
+        """Take a sample for a later `activity()` to compare with."""
+        self._samples.append(_sample(self.pid, monotonic() if now is None else now))
 
     def activity(self, now: float | None = None) -> Activity:
-        """Look, and say what the tree has done since an earlier look."""
+        """Take a sample, and return the activity since an earlier one."""
         self.sample(now)
         last = self._samples[-1]
         earlier = next((s for s in self._samples if _LEAST_AGE <= last.at - s.at <= _MOST_AGE), None)
@@ -97,7 +98,7 @@ class ActivityProbe:
         return Activity.BUSY if used >= _LEAST_CPU and self.rate >= BUSY_RATE else Activity.IDLE
 
 
-def _look(pid: int, now: float) -> _Sample:
+def _sample(pid: int, now: float) -> _Sample:
     tree = {}
     alive = False
     for process in process_tree(pid):

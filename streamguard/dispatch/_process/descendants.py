@@ -1,7 +1,7 @@
 """Descendants of a program that have left its process group: agents run their tools in sessions of their own.
 
-A signal to the group does not reach them. They are not our children either, so their pids may be used again at any time:
-each is signalled through a descriptor for the process, where the system has those, and by pid and start time elsewhere.
+A signal to the group does not reach them. They are not our children, so their pids may be reused at any time: each is
+signalled through a process descriptor if the system has those, otherwise by pid and start time.
 """
 
 import contextlib
@@ -12,10 +12,10 @@ import psutil
 
 
 class Descendants:
-    """Those below the program *pid* that are not in *group*, as far as they have been seen.
+    """The descendants of the program *pid* that are not in *group*, as far as `look()` has seen them.
 
     Limits
-        Whose parent has ended before a look is no descendant any more: a daemon is not found.
+        A process whose parent has exited before a look is not a descendant any more: a daemon is not found.
     """
 
     def __init__(self, pid: int, group: int) -> None:
@@ -24,21 +24,21 @@ class Descendants:
         self._found: set[psutil.Process] = set()
 
     def look(self) -> None:
-        """Add those that are there now."""
-        for ancestor in (self._pid, *(stray.pid for stray in self._found)):
+        """Add the current ones."""
+        for ancestor in (self._pid, *(found.pid for found in self._found)):
             with contextlib.suppress(psutil.Error, OSError):
                 below = psutil.Process(ancestor).children(recursive=True)
                 self._found.update(process for process in below if _group_of(process) != self._group)
 
     def signal(self, number: int) -> None:
-        """Signal each that still runs. Never raises."""
-        for stray in self._found:
+        """Signal each one that still runs. Never raises."""
+        for process in self._found:
             with contextlib.suppress(psutil.Error, OSError):
-                _signal(stray, number)
+                _signal(process, number)
 
     def alive(self) -> list[int]:
         """Return the pids of those that still run."""
-        return [stray.pid for stray in self._found if _runs(stray)]
+        return [process.pid for process in self._found if _runs(process)]
 
 
 def _signal(process: psutil.Process, number: int) -> None:
@@ -47,7 +47,7 @@ def _signal(process: psutil.Process, number: int) -> None:
         return
     descriptor = os.pidfd_open(process.pid)
     try:
-        if process.is_running():  # the same one, so the descriptor is its
+        if process.is_running():  # still the same process, so the descriptor refers to it
             signal.pidfd_send_signal(descriptor, number)
     finally:
         os.close(descriptor)

@@ -1,16 +1,17 @@
-"""What still runs when the interpreter ends is ended with it: its threads would be gone, and nobody would watch it."""
+"""Stop running processes when the interpreter exits: the threads that supervise them end then."""
 
 import atexit
+import functools
 import weakref
 from typing import Protocol
 
 from ..._core.clock import monotonic
 
-_POLITE_SECONDS = 1.0
+_GRACE_SECONDS = 1.0
 
 
-class Sweepable(Protocol):
-    """A running process, as the sweeper knows it."""
+class Stoppable(Protocol):
+    """A running process, as the clean-up uses it."""
 
     @property
     def ours(self) -> bool: ...
@@ -22,30 +23,26 @@ class Sweepable(Protocol):
     def join(self, seconds: float) -> bool: ...
 
 
-class _Sweeper:
-    """Remembers the running processes, weakly. Its handler is installed with the first one, not at import."""
-
-    def __init__(self) -> None:
-        self._running: weakref.WeakSet[Sweepable] = weakref.WeakSet()
-        self._installed = False
-
-    def add(self, process: Sweepable) -> None:
-        """Remember *process* until it is forgotten by everyone else."""
-        self._running.add(process)
-        if not self._installed:
-            self._installed = True
-            atexit.register(self.sweep)
-
-    def sweep(self) -> None:
-        """End all that runs: politely first, then by force."""
-        running = [process for process in [*self._running] if process.ours]
-        for process in running:
-            process.stop("the interpreter ends")
-        end = monotonic() + _POLITE_SECONDS
-        for process in running:
-            if not process.join(max(0.0, end - monotonic())):
-                process.kill()
-                process.join(_POLITE_SECONDS)
+_running: weakref.WeakSet[Stoppable] = weakref.WeakSet()
 
 
-sweeper = _Sweeper()
+def stop_at_exit(process: Stoppable) -> None:
+    """Stop *process* at exit if it still runs. The first call installs the handler; importing this module does not."""
+    _running.add(process)
+    _install()
+
+
+@functools.cache
+def _install() -> None:
+    atexit.register(_stop_all)
+
+
+def _stop_all() -> None:
+    running = [process for process in [*_running] if process.ours]
+    for process in running:
+        process.stop("the interpreter exits")
+    end = monotonic() + _GRACE_SECONDS
+    for process in running:
+        if not process.join(max(0.0, end - monotonic())):
+            process.kill()
+            process.join(_GRACE_SECONDS)

@@ -1,6 +1,7 @@
-"""All that one waits for with a child process, in one wait: its two outputs, its input, its exit, and being woken."""
+"""One wait for everything about a child process: its two outputs, its input, its exit, and a wake-up by another thread."""
 
 import contextlib
+import functools
 import os
 import selectors
 import socket
@@ -15,21 +16,21 @@ _LONGEST_WAIT = 3600.0
 
 
 class Waker:
-    """Wakes a selector from any thread, from a signal handler too."""
+    """Wakes a selector from any thread, and from a signal handler."""
 
     def __init__(self) -> None:
         self.receiver, self._sender = socket.socketpair()
         self.receiver.setblocking(False)
         self._sender.setblocking(False)
-        self._lock = threading.RLock()  # a handler may interrupt its own thread in here
+        self._lock = threading.RLock()  # a signal handler may interrupt its own thread in here
 
-    def ring(self) -> None:
-        """Wake it; does nothing once the bell is closed."""
-        with self._lock, contextlib.suppress(OSError):  # full: it is ringing anyway
+    def wake(self) -> None:
+        """Wake the selector; do nothing once the waker is closed."""
+        with self._lock, contextlib.suppress(OSError):  # a full buffer wakes it as well
             self._sender.send(b"\0")
 
-    def silence(self) -> None:
-        """Take what has rung."""
+    def drain(self) -> None:
+        """Take the wake-ups that have arrived."""
         with contextlib.suppress(OSError):
             self.receiver.recv(4096)
 
@@ -47,49 +48,46 @@ class _Output:
 
 
 class Pipes:
-    """The pipes of *child*. *received* gets the name of the stream (stdout, stderr) and its bytes, in `wait()`."""
+    """The pipes of *child*. `wait()` calls *received* with the name of the stream (stdout, stderr) and its bytes."""
 
-    def __init__(self, child: Child, data: bytes | None, bell: Waker, received: Callable[[str, bytes], None]) -> None:
+    def __init__(self, child: Child, data: bytes | None, waker: Waker, received: Callable[[str, bytes], None]) -> None:
         self._child = child
         self._input = memoryview(data or b"")
-        self._bell = bell
         self._received = received
         self._selector = selectors.DefaultSelector()
         self._open = {_Output("stdout", child.stdout), _Output("stderr", child.stderr)}
         self._exit = _exit_descriptor(child.pid)
-        self._paused = False
-        self._selector.register(bell.receiver, selectors.EVENT_READ, bell.silence)
+        self._selector.register(waker.receiver, selectors.EVENT_READ, waker.drain)
         if self._exit is not None:
             self._selector.register(self._exit, selectors.EVENT_READ, self._forget_exit)
         if child.stdin is not None:
             self._selector.register(child.stdin, selectors.EVENT_WRITE, self._write)
-        self._listen()
+        self.resume()
 
     @property
     def drained(self) -> bool:
-        """Whether both outputs have come to their end."""
+        """Whether both outputs have reached their end."""
         return not self._open
 
     @property
     def sees_exit(self) -> bool:
-        """Whether the program's exit ends a `wait()`; else one has to look."""
+        """Whether the program's exit ends a `wait()`; otherwise the caller has to poll."""
         return self._exit is not None
 
     def wait(self, seconds: float) -> None:
-        """Wait at most *seconds*, and never more than an hour, until something happens, and take it."""
+        """Wait at most *seconds*, and never more than an hour, for an event, and handle it."""
         for key, _ in self._selector.select(min(max(seconds, 0.0), _LONGEST_WAIT)):
             key.data()
 
     def pause(self) -> None:
-        """Read no more outputs: the program will be held back by the system."""
-        self._paused = True
+        """Stop reading the outputs: full pipes then hold the program back."""
         for output in self._open:
             self._selector.unregister(output.descriptor)
 
     def resume(self) -> None:
-        """Read them again."""
-        self._paused = False
-        self._listen()
+        """Read the outputs again."""
+        for output in self._open:
+            self._selector.register(output.descriptor, selectors.EVENT_READ, functools.partial(self._read, output))
 
     def close(self) -> None:
         """Stop listening. The pipes stay open."""
@@ -97,16 +95,12 @@ class Pipes:
             os.close(self._exit)
         self._selector.close()
 
-    def _listen(self) -> None:
-        for output in self._open:
-            self._selector.register(output.descriptor, selectors.EVENT_READ, _Read(self, output))
-
     def _read(self, output: _Output) -> None:
         try:
             data = os.read(output.descriptor, _READ)
         except BlockingIOError:
             return
-        except OSError:  # EIO: nobody has the terminal open any more
+        except OSError:  # EIO: no process has the terminal open any more
             data = b""
         if data:
             self._received(output.stream, data)
@@ -122,27 +116,18 @@ class Pipes:
             self._input = self._input[os.write(descriptor, self._input[:_READ]) :]
         except BlockingIOError:
             return
-        except OSError:  # it does not want the rest
+        except OSError:  # the program has closed its input
             self._input = self._input[:0]
         if not self._input:
             self._selector.unregister(descriptor)
             self._child.close_stdin()
 
     def _forget_exit(self) -> None:
-        """Look away: an exit is readable for ever."""
+        """Stop watching the exit: its descriptor stays readable."""
         if self._exit is not None:
             self._selector.unregister(self._exit)
             os.close(self._exit)
             self._exit = None
-
-
-@dataclass(frozen=True, slots=True)
-class _Read:
-    pipes: Pipes
-    output: _Output
-
-    def __call__(self) -> None:
-        self.pipes._read(self.output)
 
 
 def _exit_descriptor(pid: int) -> int | None:

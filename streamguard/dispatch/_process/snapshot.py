@@ -1,4 +1,4 @@
-"""What can be seen of a hanging program, taken before it is killed: behind the kill there is nothing to look at."""
+"""A snapshot of a hanging program's processes and sockets, taken before the kill: after it nothing is left to look at."""
 
 import contextlib
 import os
@@ -15,17 +15,17 @@ _MOST = 100
 
 @dataclass(frozen=True, slots=True)
 class ProcessInfo:
-    """One process. No arguments: they may hold keys and prompts."""
+    """One process. Its arguments are left out: they may contain keys and prompts."""
 
     pid: int
     parent: int
     name: str
     state: str
-    """As the system says it: running, sleeping, disk-sleep, stopped, zombie."""
+    """As the system reports it: running, sleeping, disk-sleep, stopped, zombie."""
     cpu_seconds: float
     threads: int
     escaped: bool
-    """Whether it has left the program's process group, so that stopping the group does not reach it."""
+    """Whether it has left the program's process group, so that a signal to the group does not reach it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class SocketInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessSnapshot:
-    """What was seen."""
+    """The state of a program at one instant."""
 
     stdout: str
     """The end of standard output."""
@@ -58,19 +58,19 @@ class ProcessSnapshot:
 
 
 class SnapshotProbe(ActivityProbe):
-    """A probe that can also show what is to be seen of the process. *take* returns that."""
+    """A probe that can also take a snapshot of the process, by calling *take*."""
 
     def __init__(self, pid: int, take: Callable[[], ProcessSnapshot]) -> None:
         super().__init__(pid)
         self._take = take
 
     def snapshot(self) -> ProcessSnapshot:
-        """Look now: before the kill."""
+        """Return the snapshot of now; call it before the kill."""
         return self._take()
 
 
 def take_snapshot(pid: int, *, stdout: str = "", stderr: str = "", tools: tuple[str, ...] = ()) -> ProcessSnapshot:
-    """Look at the process *pid* and everything below it. Never raises: what cannot be seen is left out."""
+    """Return a snapshot of the process *pid* and everything below it. Never raises: what cannot be read is left out."""
     processes = [*process_tree(pid)][:_MOST]
     infos = tuple(info for process in processes for info in _describe(process, pid))
     sockets = tuple(socket for process in processes for socket in _sockets(process))[:_MOST]

@@ -1,7 +1,7 @@
 """A child process in a session and group of its own, observed without being reaped.
 
-A group may be signalled only while its leader is un-reaped: behind that its id may be someone else's (T18). So the exit
-is observed with `waitid(WNOWAIT)`, and reaping is a separate step, the last one.
+A group may be signalled only while its leader is not reaped: after that, its id may belong to another group (T18). So the
+exit is observed with `waitid(WNOWAIT)`, and reaping is a separate step, the last one.
 """
 
 import contextlib
@@ -27,22 +27,22 @@ _LOOK_SECONDS = 0.005
 
 
 class CommandStartError(StreamguardError):
-    """Raised when a program cannot be started: it does not exist, is not executable, or its folder does not."""
+    """Raised when a program cannot be started: it does not exist, is not executable, or its folder does not exist."""
 
     program: str | None = None
     errno: int | None = None
-    """Why, as the system says it; `ENOENT` if there is no such program."""
+    """The system's error number; `ENOENT` if the program does not exist."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spec:
-    """What to start.
+    """The program to start.
 
     argv:  the program and its arguments; no shell.
     env:   the whole environment; None: this process's. `PYTHONUNBUFFERED=1` is added unless it is set.
     cwd:   the folder to start in.
-    input: bytes for standard input, which is then closed. None: it is empty, unless *inherit_stdin*.
-    pty:   give the program a terminal as standard output, for those that hold output back in a pipe.
+    input: bytes for standard input, which is then closed. None: standard input is empty, unless *inherit_stdin*.
+    pty:   give the program a terminal as standard output, for programs that buffer their output in a pipe.
     """
 
     argv: tuple[str, ...] = field(repr=False)
@@ -61,10 +61,10 @@ class Child:
         self._terminal = stdout if terminal else None
         self._reaped = False
         self._code: int | None = None
-        self._strays = Descendants(popen.pid, popen.pid)
+        self._descendants = Descendants(popen.pid, popen.pid)
         self.pid = popen.pid
         self.group = popen.pid
-        """The group's id, remembered from the start: the leader may be gone before its group."""
+        """The group's id, stored at the start: the leader may exit before its group."""
         self.stdout = stdout
         self.stderr = popen.stderr.fileno() if popen.stderr else -1
         self.stdin = popen.stdin.fileno() if popen.stdin else None
@@ -72,30 +72,30 @@ class Child:
             os.set_blocking(descriptor, False)
 
     def exited(self) -> bool:
-        """Whether the program itself has ended. It stays un-reaped."""
+        """Whether the program itself has exited. It is not reaped."""
         if self._reaped:
             return True
         try:
             status = os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT | os.WNOHANG)
-        except ChildProcessError:  # someone else has reaped it: SIGCHLD is ignored, or gevent's Popen is in use
+        except ChildProcessError:  # already reaped elsewhere: SIGCHLD is ignored, or gevent's Popen is in use
             return True
         if status is not None:
             self._code = status.si_status if status.si_code == os.CLD_EXITED else -status.si_status
         return status is not None
 
     def signal(self, number: int) -> bool:
-        """Signal the group; return whether anyone could get it. Never raises; does nothing once the program is reaped."""
+        """Signal the group; return whether a process received it. Never raises; does nothing once the program is reaped."""
         return not self._reaped and signal_group(self.pid, self.group, number)
 
     def end(self, number: int) -> None:
-        """Signal the group, and those descendants that have left it."""
-        self._strays.look()
+        """Signal the group, and the descendants that have left it."""
+        self._descendants.look()
         self.signal(number)
-        self._strays.signal(number)
+        self._descendants.signal(number)
 
     def others(self) -> list[int]:
-        """Return what lives of it besides the program itself: members of its group, and strays that were signalled."""
-        found = self._strays.alive()
+        """Return the pids of the group's other processes and of the signalled descendants that still run."""
+        found = self._descendants.alive()
         for pid in psutil.pids():
             with contextlib.suppress(psutil.Error, OSError):
                 member = pid != self.pid and os.getpgid(pid) == self.group
@@ -104,16 +104,16 @@ class Child:
         return found
 
     def close_stdin(self) -> None:
-        """Tell the program that no more input comes."""
+        """Close the program's standard input."""
         self.stdin = None
         if self._popen.stdin:
             with contextlib.suppress(OSError):
                 self._popen.stdin.close()
 
     def reap(self) -> int | None:
-        """Take the exit code (negative: a signal), and give up the pid.
+        """Collect and return the exit code (negative: a signal). The pid is free after this.
 
-        None if it still runs in spite of everything, or if the code is not known, as someone else has taken it.
+        None if the process still runs after SIGKILL, or if the code is unknown because it was collected elsewhere.
         """
         until = monotonic() + _REAP_SECONDS
         while not self.exited():
@@ -121,10 +121,10 @@ class Child:
                 return None
             time.sleep(_LOOK_SECONDS)
         code: int | None = None
-        with contextlib.suppress(subprocess.TimeoutExpired):  # gevent's would wait for ever where SIGCHLD is ignored
+        with contextlib.suppress(subprocess.TimeoutExpired):  # gevent's Popen waits for ever if SIGCHLD is ignored
             code = self._popen.wait(_REAP_SECONDS)
         self._reaped = True
-        # Where the code was taken by someone else, subprocess makes up a 0. gevent's Popen takes it itself, and knows.
+        # subprocess reports 0 if the code was collected elsewhere. gevent's Popen collects it itself and knows it.
         return self._code if type(self._popen).__module__ == "subprocess" else code
 
     def close(self) -> None:
@@ -139,9 +139,9 @@ class Child:
 
 
 def start_child(spec: Spec) -> Child:
-    """Start what *spec* says.
+    """Start the program of *spec*.
 
-    Raises UsageError for an impossible argv, environment or folder, `CommandStartError` if the program cannot be started.
+    Raises UsageError for an invalid argv, environment or folder, `CommandStartError` if the program cannot be started.
     """
     check_argv(spec.argv)
     master, slave = _terminal() if spec.pty else (None, None)
@@ -162,7 +162,7 @@ def start_child(spec: Spec) -> Child:
         if isinstance(exc, OSError):
             raise _start_error(spec, exc) from exc
         if isinstance(exc, ValueError | TypeError):
-            raise UsageError(f"no program can be started with this argv=, env= or cwd=: {exc}") from exc
+            raise UsageError(f"invalid argv=, env= or cwd=: {exc}") from exc
         raise
     finally:
         if slave is not None:
@@ -173,24 +173,24 @@ def start_child(spec: Spec) -> Child:
 
 
 def check_argv(argv: Sequence[str]) -> None:
-    """Raise UsageError if no program can be started with *argv*."""
+    """Raise UsageError if *argv* cannot be started."""
     if os.name != "posix":  # pragma: no cover - Windows
-        raise UsageError("commands can be supervised on POSIX systems only: elsewhere there are no process groups")
+        raise UsageError("commands can be supervised on POSIX systems only: other systems have no process groups")
     if not argv or not argv[0]:
-        raise UsageError("argv= is empty, or its first word is: it takes the program and its arguments")
+        raise UsageError("argv= must be a program and its arguments; the list or its first word is empty")
     if any("\0" in word for word in argv):
-        raise UsageError("argv= has a null character in an argument, which no program can be given")
+        raise UsageError("argv= must not contain a null character: the system passes arguments as C strings")
 
 
 def signal_group(pid: int, group: int, number: int) -> bool:
-    """Send a signal to *group*, or to *pid* alone if that is our own group; return whether someone could get it."""
+    """Signal *group*, or *pid* alone if *group* is our own; return whether a process received the signal."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         if group == os.getpgrp():
             os.kill(pid, number)
         else:
             os.killpg(group, number)
             if number == signal.SIGTERM:
-                os.killpg(group, signal.SIGCONT)  # one that is stopped would not hear it before
+                os.killpg(group, signal.SIGCONT)  # a stopped process receives SIGTERM only when it continues
         return True
     return False
 
@@ -207,7 +207,7 @@ def _environment(env: Mapping[str, str] | None) -> dict[str, str]:
 
 def _terminal() -> tuple[int, int]:
     master, slave = os.openpty()
-    tty.setraw(slave)  # no echo, and line ends stay as they are
+    tty.setraw(slave)  # no echo, and line ends are not changed
     termios.tcsetwinsize(slave, _TERMINAL_SIZE)
     return master, slave
 
@@ -216,10 +216,10 @@ def _start_error(spec: Spec, exc: OSError) -> CommandStartError:
     program = os.fsdecode(spec.argv[0])
     reason = exc.strerror or type(exc).__name__
     if spec.cwd is not None and exc.filename == spec.cwd:
-        reason = f"its folder cwd= cannot be entered: {reason}"
+        reason = f"cannot enter the folder of cwd=: {reason}"
     elif exc.errno == errno.ENOENT and "/" not in program:
-        reason = "there is no such program on the PATH"
+        reason = "program not found on the PATH"
     elif exc.errno == errno.ENOENT:
         found = os.path.exists(os.path.join(os.fsdecode(spec.cwd or ""), program))
-        reason = "the interpreter in its first line does not exist" if found else "there is no such program"
+        reason = "the interpreter in its first line does not exist" if found else "program not found"
     return CommandStartError(f"cannot start {program!r}: {reason}", program=program, errno=exc.errno)

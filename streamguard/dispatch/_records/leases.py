@@ -1,4 +1,4 @@
-"""Who runs what is recorded as running: so that a restart knows what nobody runs any more (T32)."""
+"""Owners and their leases: a restart ends the records of owners that are gone (T32)."""
 
 import os
 import socket
@@ -17,7 +17,7 @@ from .schema import executions, owners, responses, turns
 
 
 def _this_host() -> str:
-    """Name this machine since its last start, and the space in which its process ids mean something."""
+    """Return a name for this machine since its last boot, and for the namespace of its process ids."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
         return f"{boot}/{os.stat('/proc/self/ns/pid').st_ino}"
@@ -39,7 +39,7 @@ class Owner:
     started: float = field(default_factory=_own_start)
 
     def gone(self) -> bool:
-        """Whether this owner's process is known to have ended: its own machine can tell, without waiting for a lease."""
+        """Return whether this owner's process has ended. Only its own machine knows, and without waiting for the lease."""
         if self.host != _this_host():
             return False
         try:
@@ -51,15 +51,15 @@ class Owner:
 
 
 def hold_lease(connection: Connection, owner: Owner, seconds: float) -> None:
-    """Renew the lease of *owner*, within a transaction."""
+    """Renew the lease of *owner*, in a transaction."""
     columns = asdict(owner)
     put(connection, owners, {"id": columns.pop("id")}, **columns, lease_until=now_in(connection) + seconds)
 
 
 def end_orphans(connection: Connection, myself: Owner) -> list[str]:
-    """End what no living owner runs as failed, `process_restart`; return the ids of the executions that this call ended.
+    """End the records of owners that are gone as failed, `process_restart`; return the executions that this call ended.
 
-    Whoever takes an owner's row away is the one who ends its records, so it happens once.
+    The call that deletes an owner's row ends its records, so it happens once.
     """
     expired = (owners.c.lease_until < now_in(connection)).label("expired")
     found = connection.execute(select(owners, expired)).all()
@@ -68,10 +68,10 @@ def end_orphans(connection: Connection, myself: Owner) -> list[str]:
 
 
 def end_owner(connection: Connection, owner: Row[Any]) -> list[str]:
-    """End what *owner* runs, if its row is still what it was; return the ids of the executions that this call ended."""
+    """End the records of *owner* if its row is unchanged; return the ids of the executions that this call ended."""
     same = (owners.c.id == owner.id, owners.c.lease_until == owner.lease_until)
     if connection.execute(delete(owners).where(*same)).rowcount == 0:
-        return []  # another one was faster, or the owner lives after all
+        return []  # another process was first, or the owner has renewed its lease
     running = (executions.c.owner == owner.id, executions.c.status == ExecutionStatus.RUNNING)
     ended = list(connection.execute(select(executions.c.id).where(*running)).scalars())
     _fail(connection, executions, owner.id, ExecutionStatus.RUNNING, status=ExecutionStatus.FAILED, reason=PROCESS_RESTART)

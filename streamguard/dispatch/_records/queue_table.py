@@ -1,8 +1,8 @@
-"""A queue's entries in the records: who may start, and the compare-and-set by which one process starts it.
+"""A queue's entries in the records: which may start, and the compare-and-set by which one process starts it.
 
-An entry is an execution that is `queued`, or `failed` and asked for again. Of each conversation only the first such entry
-may start, and only while none that runs shares a member with it: so entries start in their order, and no slot is taken
-twice, however many processes take entries from one store.
+An entry is an execution that is `queued`, or `failed` and to be retried. In each conversation only the first such entry may
+start, and only while no running one shares a member with it: so entries start in their order, and no slot is taken twice,
+however many processes take entries from one store.
 """
 
 from collections.abc import Iterable, Iterator
@@ -26,20 +26,20 @@ _Status = ExecutionStatus
 
 
 class QueueTable:
-    """The entries in *store*. The methods raise what SQLAlchemy raises."""
+    """The queue's entries in *store*. The methods raise SQLAlchemy's errors."""
 
     def __init__(self, store: RecordStore) -> None:
         self._store = store
 
     def add(self, record: ExecutionRecord) -> None:
-        """Add a queued entry, at the end of its conversation's line."""
+        """Add an entry at the end of its conversation's queue."""
         with self._store.writing() as connection:
             connection.execute(insert(executions).values(**columns_of(record), created_at=wall()))
 
     def claim(self, members: Iterable[str]) -> ExecutionRecord | None:
-        """Start one entry that may start, and whose members are all among *members*; return it as running, or None.
+        """Start an entry that may start and whose members are all in *members*; return it as running, or None.
 
-        Entries whose chain is broken (the one before them did not succeed) are cancelled on the way.
+        Entries whose chain is broken (the entry before them did not succeed) are cancelled on the way.
         """
         known = set(members)
         with self._store.writing() as connection:
@@ -51,40 +51,40 @@ class QueueTable:
                         return claimed
         return None
 
-    def ask_again(self, entry_id: str) -> bool:
-        """Have a failed entry started once more; return False if it has not failed."""
+    def retry(self, entry_id: str) -> bool:
+        """Mark a failed entry to be started again; return False if it has not failed."""
         with self._store.writing() as connection:
             this = (executions.c.id == entry_id, executions.c.status == _Status.FAILED)
             return connection.execute(update(executions).where(*this).values(again=True)).rowcount == 1
 
     def cancel(self, entry_id: str, reason: str = USER_CANCEL) -> bool:
-        """Cancel an entry that does not run; return False if it runs, or is over."""
+        """Cancel an entry that is not running; return False if it runs or has ended."""
         waiting = (executions.c.id == entry_id, executions.c.status.in_((_Status.QUEUED, _Status.FAILED)))
         values: dict[str, Any] = {"status": _Status.CANCELLED, "reason": reason, "again": False, "ended_at": wall()}
         with self._store.writing() as connection:
             return connection.execute(update(executions).where(*waiting).values(**values)).rowcount == 1
 
     def set_paused(self, conversation: str, paused: bool) -> None:
-        """Let no entry of *conversation* start, or let them start again."""
+        """Hold back the entries of *conversation*, or let them start again."""
         with self._store.writing() as connection:
             put(connection, conversations, {"conversation": conversation}, paused=paused)
 
     def claimed(self) -> list[ExecutionRecord]:
-        """Return what is recorded as running here since more than a few seconds."""
+        """Return the entries recorded as running here for more than a few seconds."""
         mine = (executions.c.owner == self._store.owner.id, executions.c.status == _Status.RUNNING)
         with self._store.reading() as connection:
             found = select(executions).where(*mine, executions.c.started_at < wall() - _SETTLE_SECONDS)
             return [record_of(ExecutionRecord, row) for row in connection.execute(found)]
 
     def in_order(self, conversation: str) -> list[ExecutionRecord]:
-        """Return the executions of *conversation* in their order, whatever their status."""
+        """Return the executions of *conversation* in their order, with any status."""
         with self._store.reading() as connection:
             mine = select(executions).where(executions.c.conversation == conversation).order_by(executions.c.position)
             return [record_of(ExecutionRecord, row) for row in connection.execute(mine)]
 
     def _may_start(self, connection: Connection, row: Row[Any]) -> bool:
         if connection.dialect.name == "postgresql":
-            # Until the end of this transaction nobody else starts an entry of this conversation.
+            # No other process starts an entry of this conversation until this transaction ends.
             connection.execute(select(func.pg_advisory_xact_lock(func.hashtext(row.conversation))))
         if row.after is not None and not self._chain_holds(connection, row):
             return False

@@ -1,6 +1,6 @@
 """The records of executions, turns and responses, in SQL. Every change of a status is a compare-and-set.
 
-What is here raises whatever the database raises; `ledger` is what a dispatch uses, and it goes on without.
+The methods raise the database's errors. A dispatch uses `SafeWrites`, which goes on without the records.
 """
 
 import os
@@ -20,18 +20,17 @@ from .schema import create_tables, executions, owners, responses, sessions, turn
 
 
 class RecordStore:
-    """Records in the database that a URL names; in memory if there is none.
+    """Keep records in the database at a URL, or in memory.
 
     records: `sqlite:///records.db` (write-ahead log; for several threads and processes), `postgresql://user@host/name`, or
              None: in memory.
     lease:   seconds after which an owner that has not renewed its lease counts as gone. Default 30.
     timeout: seconds that a connect, a wait for a lock, or a statement may take. Default 5.
 
-    The tables are created when first needed. Raises UsageError for a URL that cannot be used; the methods raise what
-    SQLAlchemy raises.
+    The tables are created at the first use. Raises UsageError for an invalid URL; the methods raise SQLAlchemy's errors.
 
     Limits
-        An SQLite file must be on a local disk: its locks, and its write-ahead log, do not work over a network.
+        An SQLite file must be on a local disk: its locks and its write-ahead log do not work over a network.
     """
 
     def __init__(self, records: str | None = None, *, lease: float = 30.0, timeout: float = 5.0) -> None:
@@ -46,12 +45,12 @@ class RecordStore:
 
     @property
     def ours(self) -> bool:
-        """Whether this is the process that the connections, and the owner's lease, belong to: not so in a forked child."""
+        """Whether the connections and the lease belong to the current process; False in a forked child."""
         return self._process == os.getpid()
 
     @property
     def opened(self) -> bool:
-        """Whether the database has been used by this store."""
+        """Whether this store has used the database."""
         return self._ready
 
     @contextmanager
@@ -69,19 +68,19 @@ class RecordStore:
             yield connection
 
     def close(self) -> None:
-        """Close the connections. The store can be used again, unless it is in memory: then its records are gone."""
+        """Close the connections. A store in memory loses its records; any other can be used again."""
         self._ready = not self.in_memory and self._ready
         self.engine.dispose(close=self.ours)
 
     def begin_execution(self, record: ExecutionRecord) -> None:
-        """Record a dispatch that runs."""
+        """Record a running dispatch."""
         with self.writing() as connection:
             hold_lease(connection, self.owner, self.lease)
             values = columns_of(record) | {"owner": self.owner.id, "created_at": wall(), "started_at": wall()}
             connection.execute(insert(executions).values(**values))
 
     def begin_turn(self, turn: TurnRecord) -> None:
-        """Record a turn that runs, and its response as being worked on."""
+        """Record a running turn, and its response as `processing`."""
         response = ResponseRecord(
             turn_id=turn.id, execution_id=turn.execution_id, conversation=turn.conversation, member=turn.member
         )
@@ -91,9 +90,9 @@ class RecordStore:
             connection.execute(insert(responses).values(**columns_of(response), owner=self.owner.id, created_at=wall()))
 
     def commit_response(self, response: ResponseRecord) -> bool:
-        """Record the answer; return False if it is refused: someone has ended it already (a restart, say).
+        """Record the answer; return False if another process has ended it already, for example after a restart.
 
-        A response whose beginning could not be recorded is recorded now.
+        A response whose start could not be recorded is recorded now.
         """
         values = columns_of(response) | {"owner": self.owner.id, "created_at": wall(), "ended_at": wall()}
         return self._settle(responses, responses.c.turn_id, ResponseStatus.PROCESSING, values)
@@ -104,14 +103,14 @@ class RecordStore:
         return self._settle(turns, turns.c.id, TurnStatus.RUNNING, values)
 
     def transition(
-        self, execution_id: str, verdict: StatusAndReason[ExecutionStatus], *, outcomes: dict[str, str] | None = None
+        self, execution_id: str, target: StatusAndReason[ExecutionStatus], *, outcomes: dict[str, str] | None = None
     ) -> ExecutionRecord | None:
-        """Move an execution to the status and reason of *verdict*; return its record.
+        """Give an execution the status and reason of *target*; return its record.
 
-        Returns None, and changes nothing, if it is not allowed to go there from where it is, or does not exist.
+        Returns None, and changes nothing, if the transition is not allowed or the execution does not exist.
         """
         with self.writing() as connection:
-            return move(connection, execution_id, verdict, owner=self.owner.id, outcomes=outcomes)
+            return move(connection, execution_id, target, owner=self.owner.id, outcomes=outcomes)
 
     def execution(self, execution_id: str) -> ExecutionRecord | None:
         """Return the record of an execution."""
@@ -120,25 +119,25 @@ class RecordStore:
             return None if row is None else record_of(ExecutionRecord, row)
 
     def turns(self, execution_id: str) -> list[TurnRecord]:
-        """Return the records of an execution's turns, in the order they began."""
+        """Return the records of an execution's turns, in the order in which they started."""
         with self.reading() as connection:
             found = select(turns).where(turns.c.execution_id == execution_id).order_by(turns.c.started_at)
             return [record_of(TurnRecord, row) for row in connection.execute(found)]
 
     def responses(self, execution_id: str) -> list[ResponseRecord]:
-        """Return the responses of an execution, in the order they began."""
+        """Return the responses of an execution, in the order in which they started."""
         with self.reading() as connection:
             found = select(responses).where(responses.c.execution_id == execution_id).order_by(responses.c.created_at)
             return [record_of(ResponseRecord, row) for row in connection.execute(found)]
 
     def session(self, conversation: str, member: str) -> str | None:
-        """Return the session that *member* may resume in *conversation*."""
+        """Return the id of the session that *member* resumes in *conversation*."""
         slot = (sessions.c.conversation == conversation, sessions.c.member == member)
         with self.reading() as connection:
             return connection.execute(select(sessions.c.session_id).where(*slot)).scalar()
 
     def set_session(self, conversation: str, member: str, session_id: str | None) -> None:
-        """Remember the session to resume; None: forget it."""
+        """Set the session to resume; None removes it."""
         slot = {"conversation": conversation, "member": member}
         with self.writing() as connection:
             if session_id is None:
@@ -152,20 +151,20 @@ class RecordStore:
             hold_lease(connection, self.owner, self.lease)
 
     def give_up_lease(self) -> None:
-        """Say that this owner runs nothing any more."""
+        """Delete the lease: this owner runs nothing any more."""
         with self.writing() as connection:
             connection.execute(delete(owners).where(owners.c.id == self.owner.id))
 
     def reconcile(self) -> list[str]:
-        """End what no living owner runs as failed, `process_restart`; return the ids of the executions this call ended.
+        """End the records of owners that are gone as failed, `process_restart`; return the executions that this call ended.
 
-        An owner is gone when its lease has run out, or when this machine knows that its process has ended (T32).
+        An owner is gone if its lease has expired, or if this machine knows that its process has ended.
         """
         with self.writing() as connection:
             return end_orphans(connection, self.owner)
 
     def forget_all_but(self, newest: int) -> None:
-        """Delete executions that are over, with their turns and responses, except the *newest* ones."""
+        """Delete all but the *newest* executions, with their turns and responses; those that have not ended stay."""
         over = executions.c.status.not_in((ExecutionStatus.QUEUED, ExecutionStatus.RUNNING))
         with self.writing() as connection:
             last = connection.execute(select(func.max(executions.c.position))).scalar() or 0
@@ -201,17 +200,17 @@ class RecordStore:
 def move(
     connection: Connection,
     execution_id: str,
-    verdict: StatusAndReason[ExecutionStatus],
+    target: StatusAndReason[ExecutionStatus],
     *,
     owner: str,
     outcomes: dict[str, str] | None = None,
 ) -> ExecutionRecord | None:
-    """Move an execution, within a transaction, as `RecordStore.transition()` does."""
-    status = ExecutionStatus(verdict.status)
-    begins = status is ExecutionStatus.RUNNING
+    """Move an execution, in a transaction, as `RecordStore.transition()` does."""
+    status, reason = target
     sources = [source for source, targets in TRANSITIONS.items() if status in targets]
-    times = {"owner": owner, "started_at": wall(), "ended_at": None} if begins else {"ended_at": wall()}
-    values = {"status": status, "reason": verdict.reason, "outcomes": outcomes, "again": False, **times}
+    starts = status is ExecutionStatus.RUNNING
+    times = {"owner": owner, "started_at": wall(), "ended_at": None} if starts else {"ended_at": wall()}
+    values = {"status": status, "reason": reason, "outcomes": outcomes, "again": False, **times}
     this = executions.c.id == execution_id
     done = connection.execute(update(executions).where(this, executions.c.status.in_(sources)).values(**values))
     if done.rowcount == 0:

@@ -1,4 +1,4 @@
-"""The records as a dispatch writes them: each write takes a bounded time, and the dispatch goes on without what is lost."""
+"""Writes to the records for a dispatch: each takes a bounded time, and a lost one does not stop the dispatch."""
 
 import functools
 import logging
@@ -21,28 +21,28 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 Lost = Literal["lost"]
 LOST: Final = "lost"
-"""What a call returns whose record could not be written or read."""
+"""The result of a call whose record could not be written or read."""
 
-_LEAST_PATIENCE = 0.25
+_SHORTEST_TRY = 0.25
 _MARGIN = 0.5
 _BACKLOG = 100
 _KEPT_IN_MEMORY = 1000
 _KEEPER_SECONDS = 5.0
-"""How long a close waits for a renewal of the lease that is under way."""
+"""Seconds that `close()` waits for a running renewal of the lease."""
 
 
 class RecordsError(StreamguardError):
-    """Raised by a queue whose records are locked, read-only or gone. A dispatch goes on without."""
+    """Raised by a queue whose records are locked, read-only or gone. A dispatch goes on without them."""
 
 
 class LostRecords:
-    """What one dispatch could not record: names such as `response agent-1`, in the order it happened, the first hundred."""
+    """Names of the records that one dispatch lost, such as `response agent-1`, in order; at most one hundred."""
 
     def __init__(self) -> None:
         self.names: list[str] = []
 
     def add(self, name: str) -> None:
-        """Note one more."""
+        """Add a name."""
         if len(self.names) < _BACKLOG:
             self.names.append(name)
 
@@ -50,7 +50,7 @@ class LostRecords:
 class SafeWrites:
     """Writes to a store that may be locked, read-only, or gone.
 
-    The first failure costs the store's timeout; while the store stays lost, each further call costs a fifth of it.
+    The first failure takes the store's timeout; while the store stays lost, each further call takes a fifth of it.
     """
 
     def __init__(self, store: "RecordStore") -> None:
@@ -62,15 +62,15 @@ class SafeWrites:
         self._keeping: threading.Thread | None = None
 
     def begin_execution(self, record: ExecutionRecord, losses: LostRecords) -> None:
-        """Record that a dispatch runs."""
+        """Record a running dispatch."""
         self._try("execution", losses, lambda: self.store.begin_execution(record))
 
     def begin_turn(self, turn: TurnRecord, losses: LostRecords) -> None:
-        """Record that a turn runs."""
+        """Record a running turn."""
         self._try(f"turn {turn.member}", losses, lambda: self.store.begin_turn(turn))
 
     def commit_response(self, response: ResponseRecord, losses: LostRecords) -> bool | Lost:
-        """Record an answer; False: it was refused, as something else had ended it."""
+        """Record an answer; False: it was refused, because another process had ended it."""
         return self._try(f"response {response.member}", losses, lambda: self.store.commit_response(response))
 
     def commit_turn(self, turn: TurnRecord, losses: LostRecords) -> None:
@@ -84,7 +84,7 @@ class SafeWrites:
         outcomes: dict[str, str],
         losses: LostRecords,
     ) -> None:
-        """Record how a dispatch ended; one whose beginning was lost is recorded now."""
+        """Record how a dispatch ended; one whose start was lost is recorded now."""
 
         def commit() -> None:
             if self.store.execution(record.id) is None:
@@ -96,29 +96,29 @@ class SafeWrites:
         self._try("execution", losses, commit)
 
     def session(self, conversation: str, member: str, losses: LostRecords) -> str | None:
-        """Return the session that may be resumed, as far as the records can tell."""
+        """Return the session to resume, if the records have one and can be read."""
         found = self._try(f"session {member}", losses, lambda: self.store.session(conversation, member))
         return None if found == LOST else found
 
     def set_session(self, conversation: str, member: str, session_id: str | None, losses: LostRecords) -> None:
-        """Record the session to resume next time."""
+        """Record the session that the next turn resumes."""
         self._try(f"session {member}", losses, lambda: self.store.set_session(conversation, member, session_id))
 
     def ask(self, name: str, call: Callable[[], T]) -> T:
-        """Return what *call* finds in the records, or writes to them. Raises RecordsError if that fails."""
+        """Return the result of *call*, which reads or writes the records. Raises RecordsError if it fails."""
         try:
             return self._bounded(call)
         except Exception as exc:
-            raise RecordsError(f"the records cannot be used ({name}): {type(exc).__name__}") from exc
+            raise RecordsError(f"cannot use the records ({name}): {type(exc).__name__}; check records=") from exc
 
     def reconcile(self) -> list[str]:
-        """End what no living owner runs; return the executions that this call ended."""
+        """End the records of owners that are gone; return the executions that this call ended."""
         ended = self._try("restart", LostRecords(), self.store.reconcile)
         return [] if ended == LOST else list(ended)
 
     @contextmanager
     def leased(self) -> Iterator[None]:
-        """Keep this owner's lease fresh for the length of the block."""
+        """Renew this owner's lease regularly during the block."""
         self._count(1)
         try:
             yield
@@ -128,7 +128,7 @@ class SafeWrites:
     def close(self) -> None:
         """Give up the lease, and close the store."""
         if self._keeping is not None:
-            # A connection that it gives back to a closed store would stay open.
+            # A connection that the renewal returns to a closed store would stay open.
             self._keeping.join(_KEEPER_SECONDS)
         if not self.store.in_memory and self.store.opened and self.store.ours:
             self._try("lease", LostRecords(), self.store.give_up_lease)
@@ -149,14 +149,14 @@ class SafeWrites:
                 self._keeper = None
 
     def renew(self) -> None:
-        """Renew the lease, and look for owners that have not renewed theirs."""
+        """Renew the lease, and end the records of owners that have not renewed theirs."""
         self._try("lease", LostRecords(), self.store.renew)
         self._try("restart", LostRecords(), self.store.reconcile)
 
     def _try(self, name: str, losses: LostRecords, call: Callable[[], T]) -> T | Lost:
         try:
             result = self._bounded(call)
-        except Exception as exc:  # whatever it is, it costs a record, and never the turn
+        except Exception as exc:  # any error costs a record, never the turn
             self._lost = True
             losses.add(name)
             log_line(
@@ -173,9 +173,8 @@ class SafeWrites:
     def _bounded(self, call: Callable[[], T]) -> T:
         if self.store.in_memory:
             return call()
-        # The database's own limits come first, and tell more; this one is for a line on which nothing comes back.
-        patient, hasty = self.store.timeout + _MARGIN, max(_LEAST_PATIENCE, self.store.timeout / 5)
-        seconds = hasty if self._lost else patient
+        # The database's own limits fire first and say more; this one is for a connection that never answers.
+        seconds = max(_SHORTEST_TRY, self.store.timeout / 5) if self._lost else self.store.timeout + _MARGIN
         return run_until(call, Deadline.after(seconds), None, expired=_took_too_long, grace=0, name="records")
 
 

@@ -1,4 +1,4 @@
-"""The tables of the records. The rows' words are in `outcome`."""
+"""The tables of the records; `_data/rows.py` has their rows as dataclasses."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ _metadata = MetaData()
 
 
 class _Words(TypeDecorator[str]):
-    """Text of others, as a database takes it: what is written, and what is looked for."""
+    """Text from users and members, made storable in statements that write it and in those that search for it."""
 
     impl = Text
     cache_ok = True
@@ -101,5 +101,5 @@ conversations = Table(
 
 
 def create_tables(connection: Connection) -> None:
-    """Create what does not exist yet."""
+    """Create the tables that do not exist."""
     create_all(connection, _metadata)

@@ -127,7 +127,7 @@ def test_a_final_line() -> None:
     assert "completed" in err[-1]
     code, _, err = run("--idle", "10", "--final", "^DONE", "--", "echo", "hi")
     assert code == 1
-    assert "incomplete: echo: the program ended without its final line" in err[-1]
+    assert "incomplete: echo: the program ended without a line that matches final=" in err[-1]
 
 
 RESULT = '{"type":"result","subtype":"success","is_error":false,"result":"x"}'
@@ -239,14 +239,14 @@ def test_on_stall(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("args", "code", "complaint"),
     [
-        (["--idle", "1", "no-such-program"], 127, "cannot start 'no-such-program': there is no such program"),
+        (["--idle", "1", "no-such-program"], 127, "cannot start 'no-such-program': program not found on the PATH"),
         (["--idle", "1", "/etc/passwd"], 126, "cannot start '/etc/passwd': Permission denied"),
         (["--idle", "1"], 125, "there is no command"),
         (["true"], 125, "give at least one of"),
         (["--idle", "soon", "true"], 125, "no duration"),
         (["--idle", "1", "--nonsense", "true"], 125, "No such option"),
-        (["--idle", "1", "--ignore", "(", "true"], 125, "ignore= is no regular expression"),
-        (["--idle", "1", "--format", "claude", "--final", "x", "true"], 125, "says itself"),
+        (["--idle", "1", "--ignore", "(", "true"], 125, "ignore= must be a regular expression"),
+        (["--idle", "1", "--format", "claude", "--final", "x", "true"], 125, "final= is for"),
     ],
 )
 def test_what_cannot_be_run(args: list[str], code: int, complaint: str) -> None:

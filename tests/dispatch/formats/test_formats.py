@@ -402,7 +402,7 @@ def test_a_format_that_never_speaks_json(name: str) -> None:
     """If no line at all is JSON, the error says so, and asks for the flag."""
     error, done = read(name, "Hello", "World")[2:]
     assert done.error_code == "not_json"
-    assert f"2 lines came, and none is JSON of the format {name}" in error.text
+    assert f"read 2 lines, none of them JSON of format={name}" in error.text
 
 
 @pytest.mark.parametrize("name", JSON_FORMATS)
@@ -483,9 +483,9 @@ def test_the_final_line_ends_the_run() -> None:
     ("name", "options", "complaint"),
     [
         ("cobol", {}, "no format 'cobol'; known are claude"),
-        ("lines", {"ignore": "("}, "ignore= is no regular expression"),
-        ("lines", {"final": ["ok", "*"]}, "final= is no regular expression"),
-        ("codex", {"final": "x"}, "says itself when it is done"),
+        ("lines", {"ignore": "("}, "ignore= must be a regular expression"),
+        ("lines", {"final": ["ok", "*"]}, "final= must be a regular expression"),
+        ("codex", {"final": "x"}, "final= is for"),
     ],
 )
 def test_wrong_formats_are_refused(name: str, options: dict[str, Any], complaint: str) -> None:

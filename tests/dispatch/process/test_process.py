@@ -197,7 +197,7 @@ def test_a_terminal_of_which_children_are_left() -> None:
 @pytest.mark.parametrize(
     ("argv", "number", "complaint"),
     [
-        (["no-such-program-here"], errno.ENOENT, "there is no such program"),
+        (["no-such-program-here"], errno.ENOENT, "program not found"),
         (["/etc/passwd"], errno.EACCES, "Permission denied"),
         (["/"], errno.EACCES, "Permission denied"),
     ],
@@ -212,7 +212,7 @@ def test_a_program_that_cannot_be_started(argv: list[str], number: int, complain
 
 def test_other_reasons_not_to_start(tmp_path: Path) -> None:
     """A folder that does not exist, and a script whose interpreter does not, are told apart from a missing program."""
-    with pytest.raises(CommandStartError, match="its folder cwd= cannot be entered"):
+    with pytest.raises(CommandStartError, match="cannot enter the folder of cwd="):
         run_command(["true"], cwd=str(tmp_path / "gone"))
     script = tmp_path / "script"
     script.write_text("#!/no/such/interpreter\n")
@@ -392,9 +392,9 @@ def test_a_missing_program_is_looked_for_where_the_system_does(tmp_path: Path, m
     """A file of that name in the current folder is not on the PATH; a path is read from cwd=."""
     (tmp_path / "not-on-the-path").write_text("#!/bin/sh\n")
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(CommandStartError, match="no such program on the PATH"):
+    with pytest.raises(CommandStartError, match="not found on the PATH"):
         run_command(["not-on-the-path"])
-    with pytest.raises(CommandStartError, match="there is no such program"):
+    with pytest.raises(CommandStartError, match="program not found"):
         run_command(["./not-on-the-path"], cwd="/")
 
 

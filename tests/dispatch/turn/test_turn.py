@@ -448,12 +448,12 @@ class _Wordless(Exception):
 @pytest.mark.parametrize(
     ("told", "complaint"),
     [
-        ([b"bytes"], "a member yields Events, not bytes"),
-        ([Event.done(b"5")], "an Event's error_code= takes text or None, not bytes"),  # type: ignore[arg-type]
-        ([Event(kind="words", text="x")], "an Event's kind= takes a Kind, not str"),  # type: ignore[arg-type]
-        ([Event(kind=Kind.TEXT, text=None)], "an Event's text= takes text, not NoneType"),  # type: ignore[arg-type]
-        ([Event(kind=Kind.SESSION, session_id=[])], "an Event's session_id= takes text or None"),  # type: ignore[arg-type]
-        ([Event.done(data=[])], "an Event's data= takes a dict"),
+        ([b"bytes"], "must yield Events, got bytes"),
+        ([Event.done(b"5")], "Event(error_code=) must be text or None, got bytes"),  # type: ignore[arg-type]
+        ([Event(kind="words", text="x")], "Event(kind=) must be a Kind, got str"),  # type: ignore[arg-type]
+        ([Event(kind=Kind.TEXT, text=None)], "Event(text=) must be text, got NoneType"),  # type: ignore[arg-type]
+        ([Event(kind=Kind.SESSION, session_id=[])], "Event(session_id=) must be text or None"),  # type: ignore[arg-type]
+        ([Event.done(data=[])], "Event(data=) must be a dict"),
         ([_Wordless()], "_Wordless"),
     ],
 )
