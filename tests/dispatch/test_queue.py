@@ -158,7 +158,7 @@ def test_cancelling_an_entry(records_url: str | None, make_queue: MakeQueue) -> 
     assert [queue.wait(entry, 20).status for entry in (runs, waits)] == ["cancelled", "cancelled"]
     assert gate.begun == ["runs"]
     assert not queue.cancel(runs)
-    with pytest.raises(UsageError, match="no entry"):
+    with pytest.raises(UsageError, match="unknown entry_id"):
         queue.entry("unknown")
 
 

@@ -243,7 +243,7 @@ def test_on_stall(tmp_path: Path) -> None:
         (["--idle", "1", "/etc/passwd"], 126, "cannot start '/etc/passwd': Permission denied"),
         (["--idle", "1"], 125, "there is no command"),
         (["true"], 125, "give at least one of"),
-        (["--idle", "soon", "true"], 125, "no duration"),
+        (["--idle", "soon", "true"], 125, "invalid duration"),
         (["--idle", "1", "--nonsense", "true"], 125, "No such option"),
         (["--idle", "1", "--ignore", "(", "true"], 125, "ignore= must be a regular expression"),
         (["--idle", "1", "--format", "claude", "--final", "x", "true"], 125, "final= is for"),

@@ -482,7 +482,7 @@ def test_the_final_line_ends_the_run() -> None:
 @pytest.mark.parametrize(
     ("name", "options", "complaint"),
     [
-        ("cobol", {}, "no format 'cobol'; known are claude"),
+        ("cobol", {}, "format= must be one of claude.*got 'cobol'"),
         ("lines", {"ignore": "("}, "ignore= must be a regular expression"),
         ("lines", {"final": ["ok", "*"]}, "final= must be a regular expression"),
         ("codex", {"final": "x"}, "final= is for"),

@@ -398,7 +398,7 @@ def test_a_missing_program_is_looked_for_where_the_system_does(tmp_path: Path, m
         run_command(["./not-on-the-path"], cwd="/")
 
 
-@pytest.mark.parametrize("grace", [1e10, timedelta.max])
+@pytest.mark.parametrize("grace", [timedelta(seconds=1e10), timedelta.max])
 def test_an_endless_grace_is_one(grace: Any) -> None:
     """What is longer than any wait is waited for as long as can be."""
     assert run_command(["true"], grace=grace, linger=grace).ok
