@@ -47,7 +47,7 @@ docs: $(READY) ## Run the snippets of README and docs/, and check their links.
 stress: $(FUZZ_READY) ## Run the stress tests and the fuzzer: a thousand stalls, breaks, cancels (under 10 minutes).
 	$(RUN) pytest -m stress --timeout=600 $(ARGS)
 
-realcli: $(READY) ## Run the real claude, codex and gemini against a gateway that hangs (installs them once, 0.75 GB).
+realcli: $(READY) ## Run six real agent programs against a gateway that hangs (installs them once, 1.6 GB).
 	$(RUN) pytest -m realcli $(ARGS)
 
 floor: $(FLOOR_READY) ## Run the tests on the oldest dependencies that setup.cfg allows.

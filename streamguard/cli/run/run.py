@@ -46,7 +46,7 @@ def _limit(name: str, what: str) -> Callable[[Command], Command]:
 @_limit("tool-timeout", "With --format: what a running tool call may take, where that is more than --idle.")
 @click.option(
     "--format",
-    type=click.Choice(["claude", "codex", "gemini", "opencode", "lines"]),
+    type=click.Choice(["claude", "codex", "gemini", "opencode", "qwen", "cline", "lines"]),
     default="lines",
     help="The agent program whose output this is: then only real output counts. Default: any output does.",
 )

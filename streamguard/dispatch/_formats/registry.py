@@ -6,16 +6,20 @@ from collections.abc import Iterable, Sequence
 from ...errors import UsageError
 from .base import Format, JsonLines, Patterns
 from .claude import Claude
+from .cline import Cline
 from .codex import Codex
 from .gemini import Gemini
 from .opencode import OpenCode
 from .plain import PlainLines
+from .qwen import Qwen
 
 _JSON_FORMATS: dict[str, type[JsonLines]] = {
     "claude": Claude,
+    "cline": Cline,
     "codex": Codex,
     "gemini": Gemini,
     "opencode": OpenCode,
+    "qwen": Qwen,
 }
 FORMATS = (*_JSON_FORMATS, "lines")
 

@@ -3,7 +3,7 @@
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Self
 
 from ...errors import UsageError
@@ -29,18 +29,27 @@ class Preset:
     """How an agent program is called: for a new session, and for one that is resumed."""
 
     argv: tuple[str, ...]
-    resume: tuple[str, ...]
+    resume: tuple[str, ...] | None
+    """None if the program names no session that it could resume."""
+    env: Mapping[str, str] = field(default_factory=dict)
+    """Set unless the caller's environment sets it."""
 
 
 _CLAUDE = ("claude", "-p", "--output-format", "stream-json", "--verbose", "--include-partial-messages")
 _GEMINI = ("gemini", "-o", "stream-json")
 _OPENCODE = ("opencode", "run", "--format", "json")
+_QWEN = ("qwen", "-o", "stream-json", "--include-partial-messages")
+_CLINE_PROMPT = "Carry out the task that follows."
+"""cline appends its standard input to its prompt, which must be two words or more and must not begin with `-`."""
 
 PRESETS: Mapping[str, Preset] = {
     "claude": Preset(_CLAUDE, (*_CLAUDE, "--resume", "{session}")),
     "codex": Preset(("codex", "exec", "--json", "-"), ("codex", "exec", "--json", "resume", "{session}", "-")),
     "gemini": Preset(_GEMINI, (*_GEMINI, "--resume", "{session}")),
-    "opencode": Preset((*_OPENCODE, "{prompt}"), (*_OPENCODE, "--session", "{session}", "{prompt}")),
+    "opencode": Preset(_OPENCODE, (*_OPENCODE, "--session", "{session}")),
+    "qwen": Preset(_QWEN, (*_QWEN, "--resume", "{session}")),
+    # Else cline starts a daemon that outlives it.
+    "cline": Preset(("cline", "--json", _CLINE_PROMPT), None, {"CLINE_SESSION_BACKEND_MODE": "local"}),
 }
 """The agent programs whose formats are known."""
 
@@ -111,7 +120,7 @@ class CommandMember:
         env: Mapping[str, str] | None = None,
         cwd: str | os.PathLike[str] | None = None,
     ) -> Self:
-        """Return a member for one of the known agent programs: claude, codex, gemini, opencode.
+        """Return a member for one of the known agent programs: claude, codex, gemini, opencode, qwen, cline.
 
         name:      default: the program's.
         arguments: more of its options, such as `["--model", "opus"]`.
@@ -119,7 +128,10 @@ class CommandMember:
         if program not in PRESETS:
             raise UsageError(f"there is no preset {program!r}; known are {', '.join(PRESETS)}")
         known = PRESETS[program]
-        argv, resume = (_with(arguments, words) for words in (known.argv, known.resume))
+        argv = _with(arguments, known.argv)
+        resume = None if known.resume is None else _with(arguments, known.resume)
+        if known.env:
+            env = {**known.env, **(os.environ if env is None else env)}
         return cls(name or program, argv, format=program, resume=resume, env=env, cwd=cwd)
 
     def run(self, prompt: str, context: TurnContext) -> Iterator[Event]:
@@ -138,7 +150,8 @@ class CommandMember:
                 context.probe(None)
 
     def _plan_for(self, prompt: str, context: TurnContext) -> CommandPlan:
-        resumed = self._resume is not None and context.session_id is not None
+        # The program chose the session's id: one that begins with "-" would be read as an option of its own.
+        resumed = context.session_id is not None and not context.session_id.startswith("-")
         template = self._resume if resumed and self._resume is not None else self._plan.argv
         values = {"prompt": prompt, "session": context.session_id or ""}
         argv = [_PLACE.sub(lambda match: values[match[1]], word) for word in template]
@@ -159,5 +172,5 @@ def _told(event: Event, stream: CommandStream[Event], context: TurnContext) -> I
 
 def _with(arguments: Sequence[str], words: Sequence[str]) -> list[str]:
     """Return *words* with *arguments* behind the options, and before what is no option any more."""
-    tail = next((n for n, word in enumerate(words) if word in ("-", "{prompt}", "resume")), len(words))
+    tail = next((n for n, word in enumerate(words) if word in ("-", "{prompt}", "resume", _CLINE_PROMPT)), len(words))
     return [*words[:tail], *arguments, *words[tail:]]

@@ -341,6 +341,8 @@ TYPES = {
     "codex": ["thread.started", "item.started", "item.updated", "item.completed", "turn.completed", "turn.failed", "error"],
     "gemini": ["init", "message", "tool_use", "tool_result", "error", "result"],
     "opencode": ["step_start", "text", "reasoning", "tool_use", "error", "step_finish"],
+    "qwen": ["system", "stream_event", "assistant", "user", "result"],
+    "cline": ["agent_event", "hook_event", "run_result", "error"],
 }
 
 

@@ -17,7 +17,10 @@ from ...core.helpers import ROOT
 from .scripts import SCRIPTS
 from .stage import Scene
 
-PACKAGES = ("@anthropic-ai/claude-code@2.1.197", "@openai/codex@0.171.0", "@google/gemini-cli@0.61.0")
+PACKAGES = (
+    *("@anthropic-ai/claude-code@2.1.197", "@openai/codex@0.171.0", "@google/gemini-cli@0.61.0"),
+    *("opencode-ai@1.18.33", "@qwen-code/qwen-code@0.15.10", "cline@3.0.65"),
+)
 CACHE = ROOT / ".realcli"
 INSTALL_SECONDS = 900
 SCENE_SECONDS = 100

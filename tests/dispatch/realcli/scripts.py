@@ -9,6 +9,9 @@ __all__ = ["SCRIPTS"]
 SHELL_COMMAND = "sleep 8.25"
 """What the model asks the tool to run; the seconds are odd, so that the process can be told from others."""
 
+PATIENT_COMMAND = "tail -f /dev/null --pid $$ & sleep 8.25"
+"""The same for qwen, which refuses a command that begins with a sleep of more than two seconds."""
+
 Script = list[str]
 PINGS = ["loop forever", "comment ping", "wait 0.1", "endloop"]
 STALL = ["stall"]
@@ -57,6 +60,42 @@ def _codex_call(command: str) -> dict[str, Any]:
     return {"type": "function_call", "call_id": "c1", "name": "exec_command", "arguments": arguments}
 
 
+def _chat(*deltas: dict[str, Any], reason: str = "stop", ending: Iterable[str] | None = None) -> Script:
+    """Return an answer of the chat completions API, which opencode, qwen and cline use."""
+
+    def chunk(choices: list[dict[str, Any]], **fields: Any) -> str:
+        head = {"id": "c1", "object": "chat.completion.chunk", "created": 1, "model": "scripted"}
+        return f"event {json.dumps({**head, 'choices': choices, **fields})}"
+
+    lines = [chunk([{"index": 0, "delta": delta, "finish_reason": None}]) for delta in deltas]
+    if ending is not None:
+        return [*lines, *ending]
+    usage = {"prompt_tokens": 1, "completion_tokens": 2, "total_tokens": 3}
+    return [*lines, chunk([{"index": 0, "delta": {}, "finish_reason": reason}]), chunk([], usage=usage), "done"]
+
+
+def _chat_tool(name: str, arguments: dict[str, Any]) -> Script:
+    function = {"name": name, "arguments": json.dumps(arguments)}
+    call = {"index": 0, "id": "call_1", "type": "function", "function": function}
+    return _chat({"role": "assistant", "content": None, "tool_calls": [call]}, reason="tool_calls")
+
+
+def _chat_scenes(tool: Script) -> dict[str, list[Script]]:
+    """Return the scenes of a program that uses the chat API; what comes after the answer is for requests of its own."""
+    answer = _chat({"role": "assistant", "content": "Hello "}, {"content": "world"})
+    done = _chat({"role": "assistant", "content": "done"})
+    begun = {"role": "assistant", "content": "Hel"}
+    refused = ["headers 400 content-type: application/json", 'body {"error": {"message": "it broke", "code": "bad"}}']
+    return {
+        "answer": [answer] * 3,
+        "pings": [_chat(begun, ending=PINGS)] * 3,
+        "stall": [_chat(begun, ending=STALL)] * 3,
+        "error": [refused] * 3,
+        "tool": [tool, done, done, done],
+        "two turns": [_chat({"role": "assistant", "content": text}) for text in ("one", "two", "two", "two")],
+    }
+
+
 def _gemini(*parts: dict[str, Any], ending: Iterable[str] | None = None) -> Script:
     usage = {"promptTokenCount": 1, "candidatesTokenCount": 1, "totalTokenCount": 2}
     candidates = [{"content": {"role": "model", "parts": [part]}, "index": 0} for part in parts]
@@ -97,4 +136,7 @@ SCRIPTS: dict[str, dict[str, list[Script]]] = {
         "error": [["headers 400 content-type: application/json", 'body {"error": {"code": 400, "message": "it broke"}}']],
         "tool": [_gemini(GEMINI_CALL), _gemini({"text": "done"})],
     },
+    "opencode": _chat_scenes(_chat_tool("bash", {"command": SHELL_COMMAND, "description": "wait"})),
+    "qwen": _chat_scenes(_chat_tool("run_shell_command", {"command": PATIENT_COMMAND, "is_background": False})),
+    "cline": _chat_scenes(_chat_tool("run_commands", {"commands": [SHELL_COMMAND]})),
 }

@@ -10,6 +10,7 @@ import json
 import os
 import socket
 import struct
+import subprocess
 import sys
 import threading
 import time
@@ -62,6 +63,8 @@ def environment(scene: Scene, url: str) -> dict[str, str]:
         "GEMINI_API_KEY": "dummy",
         "GOOGLE_GEMINI_BASE_URL": url,
         "GEMINI_CLI_TRUST_WORKSPACE": "true",
+        "CLINE_SESSION_BACKEND_MODE": "local",
+        "OPENCODE_CONFIG_CONTENT": opencode_settings(url),
     }
 
 
@@ -71,6 +74,12 @@ def arguments(program: str, url: str) -> list[str]:
         return ["--dangerously-skip-permissions"]
     if program == "gemini":
         return ["--yolo", "-m", "gemini-2.5-flash"]
+    if program == "opencode":
+        return ["--title", "scene"]  # else it asks the model for one
+    if program == "qwen":
+        return ["--yolo", "--auth-type", "openai", "--openai-base-url", f"{url}/v1", "-m", "scripted"]
+    if program == "cline":
+        return ["-P", "openai", "-k", "dummy", "-m", "scripted"]
     provider = {"name": "x", "base_url": f"{url}/v1", "wire_api": "responses", "env_key": "OPENAI_API_KEY"}
     settings = {"model_provider": "x", "model": "scripted"}
     settings |= {f"model_providers.x.{key}": value for key, value in provider.items()}
@@ -85,10 +94,26 @@ def settle_gemini(folder: str) -> None:
         json.dump({"security": {"auth": {"selectedType": "gemini-api-key"}}}, file)
 
 
+def settle_cline(folder: str, url: str, env: dict[str, str]) -> None:
+    """Name the provider and its address, which cline keeps in its folder and takes from nowhere else."""
+    command = ["cline", "auth", "-p", "openai", "-k", "dummy", "-m", "scripted", "-b", f"{url}/v1"]
+    subprocess.run(command, env=env, cwd=folder, capture_output=True, timeout=60, check=True)
+
+
+def opencode_settings(url: str) -> str:
+    options = {"baseURL": f"{url}/v1", "apiKey": "dummy"}
+    models = {"scripted": {"name": "scripted"}}
+    provider = {"npm": "@ai-sdk/openai-compatible", "name": "x", "options": options, "models": models}
+    chosen = dict.fromkeys(("model", "small_model"), "x/scripted")
+    return json.dumps({"provider": {"x": provider}, **chosen, "autoupdate": False, "permission": "allow"})
+
+
 def play(scene: Scene) -> dict[str, Any]:
     settle_gemini(scene.folder)
     with Gateway(*scene.scripts) as gateway:
         env = environment(scene, gateway.url)
+        if scene.program == "cline":
+            settle_cline(scene.folder, gateway.url, env)
         member = CommandMember.preset(
             scene.program, arguments=arguments(scene.program, gateway.url), env=env, cwd=scene.folder
         )
