@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from .._core.pump import Feed, Pump
+from ..errors import DeadlineExceededError
 from .context import StepContext
 from .failure_reasons import Failure, failure_of
 from .step import Step
@@ -85,6 +86,25 @@ class ActiveStep:
         if late or self.cut is not None:
             return Failure("timeout", self.budget.limiter)
         return Failure("error", "stream_cancelled")  # by its own code, through `ctx.token`
+
+    def error(self, failure: Failure, end: StepEnd, id: str) -> BaseException | None:
+        """Return the error of the step in the run *id*: after its limit a timeout, whatever it raised when it was cut."""
+        if failure != Failure("timeout", self.budget.limiter):
+            return end.error
+        own, elapsed = self.budget.limiter == "step_limit", max(0.0, end.at - self.begun)
+        limit = f"limit={self.budget.seconds:g}" if own else f"the {self.budget.seconds:.2f} s that the deadline left"
+        error = DeadlineExceededError(
+            f"step {self.step.name!r} took longer than {limit} ({elapsed:.2f} s){'; it is abandoned' * self.overran}",
+            scope="step" if own else "ambient",
+            limit=self.budget.seconds,
+            elapsed=elapsed,
+            name=self.step.name,
+            id=id,
+            overran=self.overran,
+            partial_text=getattr(end.error, "partial_text", None),
+        )
+        error.__context__ = end.error  # not its cause: a cancel among the causes would make a cancel of it
+        return error
 
     def leaves_open(self, failure: Failure, end: StepEnd) -> bool:
         """Whether it is a write whose effect is unknown after *failure*, or after an earlier attempt."""

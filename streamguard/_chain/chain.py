@@ -1,5 +1,6 @@
 """`Chain`: steps that call external services, under one deadline."""
 
+import contextlib
 import contextvars
 import dataclasses
 import functools
@@ -163,13 +164,14 @@ class Chain:
         )
         state.notify.started()
         try:
-            contextvars.copy_context().run(run.go)
+            with contextlib.closing(source):
+                contextvars.copy_context().run(run.go)
+            result = self._conclude(state, deadline=given, elapsed=monotonic() - begun)
         except BaseException as exc:
             state.notify.raised(exc, monotonic() - begun)
             raise
-        finally:
-            source.close()
-        return self._conclude(state, deadline=given, elapsed=monotonic() - begun)
+        state.notify.finished(result)
+        return result
 
     def advice(
         self,
@@ -244,7 +246,6 @@ class Chain:
             values=state.values,
         )
         self._samples.note(result.steps.values())
-        state.notify.finished(result)
         result = message_of(result, self._messages)
         if self._answer is None or result.status not in ("completed", "completed_with_fallback"):
             return result

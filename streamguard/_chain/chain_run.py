@@ -150,7 +150,8 @@ class ChainRun:
         return len(self._active) < max(1, self._max_parallel - len(self._stuck))
 
     def _prepare(self, step: Step[Any], budget: Budget, key: str | None, asks: OpenWrite | None = None) -> ActiveStep:
-        own = None if budget.seconds is None else Deadline.after(budget.seconds)
+        begun = monotonic()
+        own = None if budget.seconds is None else Deadline(begun + budget.seconds)
         context = StepContext(
             inputs=self._inputs,
             results=Results({need: self._state.values[need] for need in step.needs}),
@@ -159,7 +160,6 @@ class ChainRun:
             source=self._source,
             idempotency_key=key,
         )
-        begun = monotonic()
         free = take_place(self._state.notify.run)
         return ActiveStep(step, context, budget, begun, started_after=begun - self._begun, free=free, open_write=asks)
 
@@ -242,9 +242,10 @@ class ChainRun:
         elif failure is None:
             self._succeed(step, end.value, **active.facts(end))
         elif active.leaves_open(failure, end):
-            self._verify(active, OpenWrite(failure, end.error, active.facts(end)))
+            error = active.error(failure, end, self._state.id)
+            self._verify(active, OpenWrite(failure, error, active.facts(end)))
         else:
-            self._fail(step, failure, end.error, **active.facts(end))
+            self._fail(step, failure, active.error(failure, end, self._state.id), **active.facts(end))
 
     def _verify(self, active: ActiveStep, write: OpenWrite) -> None:
         """Run `verify=`, if there is one and time for it, to find out whether a write that timed out was done."""

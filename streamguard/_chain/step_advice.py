@@ -17,7 +17,7 @@ class StepAdvice:
     runs: int
     """How often it started."""
     fired: int
-    """How often a limit cut it: its own, or the deadline of the run."""
+    """How often its own `limit=` fired; the deadline of the run does not count."""
     skipped: int
     """How often too little time was left to start it."""
     samples: int
@@ -74,5 +74,12 @@ class Samples:
         if report.status == "ok" and report.reason is None and report.duration is not None:
             self._durations[report.name].append(report.duration)
         self._counts[report.name, "runs"] += report.started_after is not None
-        self._counts[report.name, "fired"] += report.status == "timeout"
+        self._counts[report.name, "fired"] += _limit_fired(report)
         self._counts[report.name, "skipped"] += report.reason == "deadline_exhausted" and report.status == "skipped"
+
+
+def _limit_fired(report: StepReport) -> bool:
+    if report.reason == "step_limit":
+        return report.status == "timeout"
+    timed_out_write = report.reason in ("unknown_outcome", "verified") and not report.budget_reduced
+    return timed_out_write and report.limit is not None and (report.duration or 0.0) >= report.limit

@@ -75,7 +75,7 @@ class Summary:
             known = self.samples.setdefault(label, [])
             if step.status == "ok" and step.reason is None and step.seconds is not None:
                 known.append(step.seconds)
-            elif step.status == "timeout":
+            elif step.status == "timeout" and step.reason == "step_limit":  # else the deadline, or a limit of one call
                 self._fire(label, step.limit)
 
     def _turn(self, entry: JournalEntry) -> None:

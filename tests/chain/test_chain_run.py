@@ -7,7 +7,7 @@ import signal
 import sys
 import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -17,6 +17,8 @@ from streamguard import (
     Adapter,
     CancelToken,
     Chain,
+    ChainResult,
+    Classification,
     DeadlineExceededError,
     Session,
     StepContext,
@@ -25,11 +27,14 @@ from streamguard import (
     UsageError,
     abandoned_threads,
     bounded_call,
+    classify,
     current_deadline,
     current_token,
     deadline,
+    recent_failures,
 )
 from streamguard._core.bounded import GRACE_SECONDS
+from streamguard.telemetry import RunFinished, StepFinished, set_hooks
 from streamguard.testing import AgentAPI, Gateway
 
 from .steps import PROMPT, endings, obedient, raises, stuck_step, timed, value
@@ -37,6 +42,15 @@ from .steps import PROMPT, endings, obedient, raises, stuck_step, timed, value
 Gateways = Callable[..., Gateway]
 
 REFUSED = ConnectionRefusedError()
+
+
+@pytest.fixture
+def events() -> Iterator[list[Any]]:
+    """The events that the hooks get."""
+    seen: list[Any] = []
+    set_hooks([seen.append])
+    yield seen
+    set_hooks(None)
 
 
 def test_a_fallback_stands_in_and_is_no_success() -> None:
@@ -251,6 +265,43 @@ def test_a_step_that_ignores_its_cancel_does_not_delay_the_run() -> None:
         assert abandoned_threads() == 1
     assert abandoned_threads() == 0
     assert result["a"] == "in time"
+
+
+@pytest.mark.parametrize("inline", [False, True])
+@pytest.mark.parametrize(("limit", "scope"), [(0.1, "step"), (None, "ambient")])
+def test_c244_a_step_that_timed_out_has_a_timeout(
+    inline: bool, limit: float | None, scope: str, streamguard_gateway: Gateways, events: list[Any]
+) -> None:
+    """C244: whatever a step raises when it is cut, its error is a timeout, also for classify() and for hooks."""
+    gateway = streamguard_gateway("stall")
+
+    def breaks(ctx: StepContext) -> Any:
+        ctx.token.wait(10)
+        raise AttributeError("'NoneType' object has no attribute 'recv'")
+
+    steps = {"asks": lambda ctx: ctx.get_json(gateway.url), "obeys": obedient, "breaks": breaks}
+    for name, fn in steps.items():
+        chain = Chain("c", deadline=0.2 if limit is None else 10)
+        chain.step(fn, name=name, limit=limit, fallback=1, inline=inline)
+        result = chain.run()
+        report, error = result.steps[name], result.steps[name].error
+        assert isinstance(error, DeadlineExceededError)
+        assert classify(error) == Classification("deadline", "fail-fast")
+        assert (report.status, report.error_type, error.scope) == ("timeout", "DeadlineExceededError", scope)
+        assert name in str(error)
+    finished = [event.error_type for event in events if isinstance(event, StepFinished)]
+    assert finished == ["DeadlineExceededError"] * len(steps)
+
+
+def test_c244_a_step_that_ignores_its_limit_has_a_timeout() -> None:
+    """C244: also a step that is abandoned, and returns nothing and raises nothing, has a timeout as its error."""
+    with stuck_step() as stuck:
+        chain = Chain("c")
+        chain.step(stuck, name="a", limit=0.1, fallback=1)
+        error = chain.run().steps["a"].error
+    assert isinstance(error, DeadlineExceededError)
+    assert (error.scope, error.limit, error.name, error.overran) == ("step", 0.1, "a", True)
+    assert "limit=0.1" in str(error)
 
 
 def test_an_obedient_step_does_not_use_the_grace() -> None:
@@ -603,3 +654,21 @@ def test_a_stream_in_a_step_is_not_retried_by_itself(streamguard_gateway: Gatewa
     chain.step(lambda ctx: ctx.stream("POST", gateway.url, json={}, response=0.1).read(), name="a", fallback=1)
     assert endings(chain.run()) == {"a": ("timeout", "transport_timeout")}
     assert len(gateway.requests) == 1
+
+
+@pytest.mark.parametrize("option", ["answer", "messages"])
+def test_c242_a_run_whose_answer_raises_is_raised(option: str, events: list[Any]) -> None:
+    """C242: if `answer=` or `messages=` raises, the run is `raised` for hooks and in the journal, and run() raises it."""
+
+    def broken(result: ChainResult) -> str:
+        raise KeyError("a bug")
+
+    chain = Chain("c", **{option: broken if option == "answer" else {"completed": broken}})  # type: ignore[arg-type]
+    chain.step(value(1), name="a")
+    with pytest.raises(KeyError):
+        chain.run()
+    (finished,) = [event for event in events if isinstance(event, RunFinished)]
+    assert (finished.status, finished.error_type) == (None, "KeyError")
+    entry = recent_failures()[-1]
+    assert (entry.id, entry.outcome, entry.error_type) == (finished.id, "raised", "KeyError")
+    assert [(moment.name, moment.status) for moment in entry.moments] == [("a", "ok")]

@@ -1,6 +1,6 @@
 """Advice for the limits of a chain's steps."""
 
-from streamguard import Chain
+from streamguard import Chain, Settled, TotalTimeoutError
 
 from .steps import obedient, raises, value
 
@@ -21,7 +21,7 @@ def test_a_chain_shows_how_often_each_limit_fired() -> None:
         "fast": (3, 0, 0, 3),
         "slow": (3, 3, 0, 0),
         "refused": (3, 0, 0, 0),
-        "last": (3, 3, 0, 0),
+        "last": (3, 0, 0, 0),
         "never": (0, 0, 3, 0),
     }
     assert (advice["fast"].suggested, advice["fast"].limit) == (0.05, 5)
@@ -48,3 +48,22 @@ def test_samples_are_bounded() -> None:
             chain.run()
         (step,) = chain.advice(min_count=1).steps
         assert (step.runs, step.samples) == (12, expected)
+
+
+def test_c245_advice_counts_the_steps_own_limit() -> None:
+    """C245: `fired` counts the step's own limit, not the deadline of the run, nor a limit that the step gives to a call."""
+    chain = Chain("c", deadline=0.1)
+    chain.step(obedient, name="a", limit=5, fallback=1)
+    chain.run()
+    own = Chain("c", deadline=5)
+    own.step(obedient, name="own", limit=0.1, fallback=1)
+    own.step(raises(TotalTimeoutError("slow")), name="call", limit=2, fallback=1)
+    own.step(obedient, name="write", limit=0.1, idempotency_key=True, fallback=1)
+    own.step(obedient, name="verified", limit=0.1, verify=value(Settled(True)))
+    own.run()
+    fired = {step.name: step.fired for each in (chain, own) for step in each.advice().steps}
+    assert fired == {"a": 0, "own": 1, "call": 0, "write": 1, "verified": 1}
+    late = Chain("c", deadline=0.1)
+    late.step(obedient, name="write", limit=5, idempotency_key=True, fallback=1)
+    late.run()
+    assert late.advice().steps[0].fired == 0
