@@ -5,11 +5,12 @@ are not trusted: every requests exception is an `OSError`, a 401 included, and `
 (python/cpython#109601).
 """
 
+import collections
 import errno
 import http.client
 import socket
 import ssl
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import CancelledError
 from dataclasses import dataclass
 from typing import Literal
@@ -183,16 +184,28 @@ def _any(nest: list[BaseException], kind: type[BaseException] | tuple[type[BaseE
     return any(isinstance(exc, kind) for exc in nest)
 
 
+def walk(exc: BaseException, links: Callable[[BaseException], Iterable[object]]) -> Iterator[BaseException]:
+    """Yield *exc* and the exceptions that *links* leads to, nearest first, each once: links may form a circle."""
+    seen: set[int] = set()
+    waiting: collections.deque[object] = collections.deque([exc])
+    while waiting:
+        candidate = waiting.popleft()
+        if isinstance(candidate, BaseException) and id(candidate) not in seen:
+            seen.add(id(candidate))
+            yield candidate
+            waiting.extend(links(candidate))
+
+
+def wrapped_in(exc: BaseException) -> list[object]:
+    """Return what *exc* may wrap: its cause, urllib3's `reason`, its arguments."""
+    return [exc.__cause__, getattr(exc, "reason", None), *exc.args]
+
+
 def causes_of(exc: BaseException) -> Iterator[BaseException]:
     """Yield *exc* and every exception inside it, outermost first, each once."""
-    seen: set[int] = set()
-    waiting: list[object] = [exc]
-    while waiting:
-        candidate = waiting.pop(0)
-        if not isinstance(candidate, BaseException) or id(candidate) in seen:
-            continue
-        seen.add(id(candidate))
-        yield candidate
-        waiting += [candidate.__cause__, getattr(candidate, "reason", None), *candidate.args]
-        told = getattr(candidate, "kwargs", None)  # botocore's exceptions keep what they wrap in there
-        waiting += [told.get("error")] if isinstance(told, dict) else []
+    return walk(exc, lambda inner: [*wrapped_in(inner), *_wrapped_by_botocore(inner)])
+
+
+def _wrapped_by_botocore(exc: BaseException) -> list[object]:
+    keywords = getattr(exc, "kwargs", None)
+    return [keywords.get("error")] if isinstance(keywords, dict) else []

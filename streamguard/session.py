@@ -176,7 +176,7 @@ class Session(requests.Session):
         options = {**options, "stream": streams, "timeout": call.timeout_of_requests(timeout)}
         if call.until is not None and streams and not elsewhere:
             raise UsageError(_STREAMS_UNBOUNDED)
-        token = current_token.get()
+        token = current_token()
         if streams or (call.until is None and token is None):
             return _as_own(self, send, options)
         work = functools.partial(_work, self, send, options, call)
@@ -299,7 +299,7 @@ def _work(
     session: Session, send: Callable[..., requests.Response], options: dict[str, Any], call: _Call
 ) -> requests.Response:
     """Make *call* in this thread, with its sockets under a guard of its own."""
-    token = current_token.get()
+    token = current_token()
     assert token is not None
     guard = SocketGuard(token, call.enter, margin=call.margin)
     current_guard.set(guard)
@@ -333,12 +333,12 @@ def _as_own(session: Session, send: Callable[..., T], options: dict[str, Any]) -
 
 def _bounds(session: Session, timeout: object) -> tuple[object, ...]:
     """Return what bounds something that *session* sends now, with that timeout of requests'."""
-    return session, timeout, current_deadline(), current_token.get()
+    return session, timeout, current_deadline(), current_token()
 
 
 def _guard_of_call() -> SocketGuard | None:
     """Return the guard that was made for the call of this context, by us or by a stream."""
-    guard, token = current_guard.get(), current_token.get()
+    guard, token = current_guard.get(), current_token()
     return guard if guard is not None and token is not None and guard.serves(token) else None
 
 

@@ -20,7 +20,6 @@ from streamguard import (
     StreamCancelledError,
     bounded_call,
     current_deadline,
-    current_token,
     deadline,
     guarded_stream,
     shield,
@@ -194,13 +193,12 @@ def test_a_cancel_of_the_current_token_reaches_a_plain_session(streamguard_gatew
     gateway, token = streamguard_gateway("stall"), CancelToken()
 
     def call() -> None:
-        current_token.set(token)
-        with plain_session() as session:
+        with token.active(), plain_session() as session:
             session.get(gateway.url)
 
     threading.Thread(target=lambda: (gateway.wait_step("stall"), token.cancel("enough")), daemon=True).start()
     with pytest.raises(StreamCancelledError) as cancelled:
-        contextvars.copy_context().run(call)
+        call()
     assert cancelled.value.reason == "enough"
     gateway.wait_left()
 
@@ -211,13 +209,12 @@ def test_a_long_lived_token_keeps_nothing(streamguard_gateway: Serve, make: Call
     gateway, token = streamguard_gateway("body hello"), CancelToken()
 
     def calls() -> int:
-        current_token.set(token)
-        with make() as session:
+        with token.active(), make() as session:
             for _ in range(20):
                 assert session.get(gateway.url).text == "hello"
         return len(token._closers)
 
-    assert contextvars.copy_context().run(calls) <= 1
+    assert calls() <= 1
     assert len(token._closers) <= 1
     assert gateway.connections == 1
 
@@ -226,12 +223,12 @@ def test_one_guard_for_each_token() -> None:
     """Calls under one token share a guard, which goes when the token does."""
 
     def guards(token: CancelToken) -> tuple[SocketGuard | None, SocketGuard | None]:
-        current_token.set(token)
-        return guard_in_force(), guard_in_force()
+        with token.active():
+            return guard_in_force(), guard_in_force()
 
     token = CancelToken()
-    first, second = contextvars.copy_context().run(guards, token)
-    other, _ = contextvars.copy_context().run(guards, CancelToken())
+    first, second = guards(token)
+    other, _ = guards(CancelToken())
     assert first is second
     assert first is not None
     assert other is not first

@@ -1,7 +1,6 @@
 """`Session`: a hard total over all that a call does, with the server as witness; for all the rest requests' own ways."""
 
 import contextlib
-import contextvars
 import pickle
 import socket
 import threading
@@ -32,7 +31,6 @@ from streamguard import (
     UsageError,
     abandoned_threads,
     classify,
-    current_token,
     deadline,
 )
 from streamguard._core.clock import monotonic
@@ -81,11 +79,8 @@ def expiry(act: Act, limit: float = LIMIT) -> TotalTimeoutError:
 def in_context(act: Act, token: CancelToken) -> Any:
     """Run *act* with *token* as the current one."""
 
-    def run() -> object:
-        current_token.set(token)
+    with token.active():
         return act()
-
-    return contextvars.copy_context().run(run)
 
 
 SLOW = {

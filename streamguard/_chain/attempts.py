@@ -6,7 +6,7 @@ from typing import Any
 import tenacity
 
 from .._core.bounded import refuse_unrun
-from .._core.cancel import current_token
+from .._core.cancel import set_current_token
 from .._core.clock import monotonic
 from .._core.deadline import deadline
 from .._stream.upstream.retry import requested_pause
@@ -27,7 +27,7 @@ def perform(step: Step[Any], call: Callable[[StepContext], Any], ctx: StepContex
 
     Raises only what interrupts the caller's own thread, in which inline steps run: Ctrl-C and other signals.
     """
-    current_token.set(ctx.token)
+    set_current_token(ctx.token)
     with deadline(ctx.deadline):
         return _attempts(step, call, ctx, before_pause)
 

@@ -232,7 +232,7 @@ class Chain:
 
     def _until(self) -> Deadline | None:
         own = None if self.deadline is None else Deadline.after(self.deadline)
-        return min((d for d in (own, current_deadline()) if d is not None), default=None)
+        return Deadline.nearest(own, current_deadline())
 
     def _conclude(self, state: RunState, *, deadline: float | None, elapsed: float) -> ChainResult:
         result = ChainResult(
@@ -256,7 +256,7 @@ def _parent(cancel: CancelToken | None) -> CancelToken | None:
     if cancel is not None and not isinstance(cancel, CancelToken):
         kind = type(cancel).__name__
         raise TypeError(f"cancel= must be a CancelToken, got {kind}: an input cannot be named 'cancel', which is reserved")
-    return cancel if cancel is not None else current_token.get()
+    return cancel if cancel is not None else current_token()
 
 
 def _check(*, name: object, max_parallel: object, messages: Messages, session: object, samples: object) -> None:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeAlias
 
 from .._core.bounded import GRACE_SECONDS, left_behind
-from .._core.cancel import CancelToken, current_token
+from .._core.cancel import CancelToken, set_current_token
 from .._core.clock import monotonic
 from .._core.deadline import Deadline, deadline
 from .._core.pump import Feed, Pump
@@ -74,7 +74,7 @@ class ChainRun:
 
         Sets the current token and the ambient deadline, so call it in a context of its own.
         """
-        current_token.set(self._token)
+        set_current_token(self._token)
         unregister = self._token.on_cancel(functools.partial(self._events.put, None))
         try:
             with deadline(self._until):
@@ -156,7 +156,7 @@ class ChainRun:
             inputs=self._inputs,
             results=Results({need: self._state.values[need] for need in step.needs}),
             token=self._token.child(),
-            deadline=min((d for d in (own, self._until) if d is not None), default=None),
+            deadline=Deadline.nearest(own, self._until),
             source=self._source,
             idempotency_key=key,
         )

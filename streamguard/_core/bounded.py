@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 from ..errors import DeadlineExceededError, StreamCancelledError, StreamguardError, UsageError
 from ..telemetry.events import ThreadAbandoned
 from ..telemetry.hooks import emit
-from .cancel import CancelToken, current_token
+from .cancel import CancelToken, current_token, set_current_token
 from .clock import monotonic
 from .deadline import Deadline, current_deadline, deadline
 from .limits import seconds_of
@@ -81,7 +81,7 @@ def bounded_call(
     seconds = seconds_of("limit", limit)
     own = None if seconds is None else Deadline.after(seconds)
     ambient = current_deadline()
-    until = min((d for d in (own, ambient) if d is not None), default=None)
+    until = Deadline.nearest(own, ambient)
     scope = "step" if until is own else "ambient"
     begun = monotonic()
 
@@ -101,7 +101,7 @@ def bounded_call(
             overran=overran,
         )
 
-    parent = cancel if cancel is not None else current_token.get()
+    parent = cancel if cancel is not None else current_token()
     result = run_until(functools.partial(fn, *args), until, parent, expired=expired, grace=grace, name=name)
     return refuse_unrun(result, name)
 
@@ -173,7 +173,7 @@ def _count_while(is_running: Callable[[], bool], kind: str) -> None:
 
 
 def _within(token: CancelToken, until: Deadline | None, fn: Callable[[], T]) -> T:
-    current_token.set(token)
+    set_current_token(token)
     if until is None:
         return fn()
     with deadline(until):

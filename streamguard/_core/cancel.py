@@ -1,11 +1,10 @@
 """Cancel tokens: the first reason wins, closers run once, nothing locks.
 
 A token may be cancelled from any thread, from a signal handler, and from a finalizer that the collector runs in the middle
-of this very module. So there is no lock in it: the first reason is decided by `dict.setdefault`, each closer belongs to
-whoever pops it from a dict, and waiters sit on a queue of their own. All three are single steps of the interpreter.
+of this very module. So there is no lock in it: the first reason is a `Once`, each closer belongs to the caller that pops
+it from a dict, and each waiter has a queue of its own. All three are single steps of the interpreter.
 """
 
-import contextvars
 import itertools
 import queue
 from collections.abc import Callable
@@ -13,9 +12,9 @@ from types import TracebackType
 
 from ..telemetry.events import CloserFailed
 from ..telemetry.hooks import defer
+from .ambient import Ambient, Block
+from .once import Once
 from .waits import take
-
-__all__ = ["CancelToken", "current_token"]
 
 Closer = Callable[[], object]
 
@@ -27,11 +26,10 @@ class CancelToken:
     a limit that fires inside one of them never cancels the others.
     """
 
-    __slots__ = ("__weakref__", "_closers", "_decision", "_forget_parent", "_keys")
+    __slots__ = ("__weakref__", "_closers", "_forget_parent", "_keys", "_reason")
 
     def __init__(self) -> None:
-        self._decision: dict[str, tuple[object]] = {}
-        """Empty while the token is live: the cheapest way to ask, for loops that ask each time."""
+        self._reason: Once[object] = Once()
         self._closers: dict[int, Closer] = {}
         self._keys = itertools.count()
         self._forget_parent: Closer | None = None
@@ -42,13 +40,12 @@ class CancelToken:
     @property
     def cancelled(self) -> bool:
         """Whether someone has cancelled this token."""
-        return bool(self._decision)
+        return bool(self._reason.decision)
 
     @property
     def reason(self) -> object:
         """What the first `cancel()` gave as its reason; None while the token is live."""
-        decision = self._decision.get("reason")
-        return decision[0] if decision else None
+        return self._reason.value
 
     def cancel(self, reason: object = "cancelled") -> bool:
         """Cancel, and run the registered closers in this thread.
@@ -56,8 +53,7 @@ class CancelToken:
         Returns True for the first call only; later calls change nothing, the reason included. A closer that raises an
         `Exception` is logged by its type and never stops the others.
         """
-        mine = (reason,)
-        if self._decision.setdefault("reason", mine) is not mine:
+        if not self._reason.set(reason):
             return False
         self._run_closers()
         return True
@@ -71,7 +67,7 @@ class CancelToken:
         key = next(self._keys)
         closers = self._closers
         closers[key] = closer
-        if self._decision:
+        if self._reason:
             self._run_closers()
 
         def unregister() -> None:
@@ -90,6 +86,14 @@ class CancelToken:
         finally:
             unregister()
         return True
+
+    def active(self) -> "_Active":
+        """Return a `with` block in which this token is the current one, as `current_token()` returns it.
+
+        Leaving the block restores the token that was current before. Threads that you start yourself do not see it, unless
+        you run them in a copied context.
+        """
+        return _Active(self)
 
     def child(self) -> "CancelToken":
         """Return a token that is cancelled with this one, but whose own cancel stays its own.
@@ -130,4 +134,32 @@ class CancelToken:
                 raise
 
 
-current_token: contextvars.ContextVar[CancelToken | None] = contextvars.ContextVar("streamguard_token", default=None)
+_ambient: Ambient[CancelToken] = Ambient("streamguard_token")
+
+
+def current_token() -> CancelToken | None:
+    """Return the token that the surrounding call works under, or None.
+
+    It is that of a `bounded_call()`, a chain's step, a Session's call, or of `with token.active():`. Streams, bounded calls
+    and Session calls that start under it end when it is cancelled.
+    """
+    return _ambient.get()
+
+
+def set_current_token(token: CancelToken | None) -> None:
+    """Make *token* the current one for the rest of this context: for the context that a thread of ours runs in."""
+    _ambient.set(token)
+
+
+class _Active(Block[CancelToken]):
+    """The block of `CancelToken.active()`."""
+
+    __slots__ = ("_active",)
+
+    def __init__(self, token: CancelToken) -> None:
+        super().__init__(_ambient)
+        self._active = token
+
+    def __enter__(self) -> CancelToken:
+        self._enter(self._active)
+        return self._active

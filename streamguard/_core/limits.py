@@ -32,7 +32,7 @@ class NotGiven:
 
 NOT_GIVEN: Final = NotGiven()
 
-_DEFAULTS: Final[dict[str, float | None]] = {
+LIMITS: Final[dict[str, float | None]] = {
     "connect": 10.0,
     "response": 120.0,
     "first": 120.0,
@@ -40,6 +40,7 @@ _DEFAULTS: Final[dict[str, float | None]] = {
     "dead": None,
     "total": None,
 }
+"""The names of the limits, in the order of a call, and their defaults in seconds; None is off."""
 _UNITS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "": 1.0}
 _DURATION: Final = re.compile(r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)\s*(ms|s|m|h|)")
 
@@ -141,9 +142,9 @@ def configure(**limits: Limit | NotGiven) -> None:
     They stand between the arguments of a call and the environment. `NOT_GIVEN` takes one back. Raises TypeError or
     UsageError, naming the limit, for a value that no limit can have.
     """
-    unknown = limits.keys() - _DEFAULTS.keys()
+    unknown = limits.keys() - LIMITS.keys()
     if unknown:
-        raise TypeError(f"configure() knows no {min(unknown)}=; it takes {', '.join(_DEFAULTS)}")
+        raise TypeError(f"configure() knows no {min(unknown)}=; it takes {', '.join(LIMITS)}")
     new = {name: seconds_of(name, value) for name, value in limits.items() if not isinstance(value, NotGiven)}
     for name in limits:
         _configured.pop(name, None)
@@ -224,7 +225,7 @@ def _resolve(
 ) -> tuple[dict[str, float | None], dict[str, str]]:
     values: dict[str, float | None] = {}
     sources: dict[str, str] = {}
-    for name, default in _DEFAULTS.items():
+    for name, default in LIMITS.items():
         values[name], sources[name] = _look_up(name, given, environ, default)
     if sources["first"] == "default":
         values["first"], sources["first"] = values["idle"], f"as idle, {sources['idle']}"

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
+from ..classify import walk
 from ..errors import StreamguardError
 from .cancel import CancelToken
 from .cut_throttle import TURN_SECONDS, turns
@@ -143,14 +144,8 @@ def forget_frames(exc: BaseException) -> None:
 
     They hold queues and sockets, often the exception itself, and would keep all of that until the collector comes.
     """
-    seen: set[int] = set()  # causes may go round in a circle
-    waiting: list[BaseException | None] = [exc]
-    while waiting:
-        cause = waiting.pop()
-        if cause is not None and id(cause) not in seen:
-            seen.add(id(cause))
-            traceback.clear_frames(cause.__traceback__)
-            waiting += [cause.__cause__, cause.__context__]
+    for cause in walk(exc, lambda inner: (inner.__cause__, inner.__context__)):
+        traceback.clear_frames(cause.__traceback__)
 
 
 def _run(read: Callable[[Feed], R], feed: Feed) -> None:

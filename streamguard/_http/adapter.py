@@ -285,7 +285,7 @@ class Adapter(HTTPAdapter):
         try:
             return super().send(request, *args, **kwargs)
         except CutError as exc:
-            token = current_token.get()
+            token = current_token()
             if token is None or guard_in_force() is current_guard.get():
                 raise
             raise StreamCancelledError("the call was cancelled", reason=token.reason) from exc

@@ -203,7 +203,7 @@ def guard_in_force() -> SocketGuard | None:
     That is `current_guard`, if it was made for `current_token`; else the guard of that token, which all calls that nobody
     guards one by one share: those of a plain Session inside of a `bounded_call()` or a step.
     """
-    guard, token = current_guard.get(), current_token.get()
+    guard, token = current_guard.get(), current_token()
     if token is None or (guard is not None and guard.serves(token)):
         return guard
     shared = _guards.get(token)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Unpack
 from urllib.parse import urlsplit
 
-from .._core.cancel import current_token
+from .._core.cancel import set_current_token
 from .._core.clock import monotonic
 from .._core.pump import Feed
 from .._http import SocketGuard, current_guard
@@ -108,7 +108,7 @@ class _GivenSource:
         sockets, stack = SocketGuard(feed.token), contextlib.ExitStack()
         hold = SourceHold(sockets, feed.token, stack, self.interrupt, self.abandon)
         current_guard.set(sockets)  # for what connects through `streamguard.Adapter`
-        current_token.set(feed.token)
+        set_current_token(feed.token)
         try:
             with stack:
                 reading = open_source(self.source, hold)

@@ -55,7 +55,7 @@ class HandOver:
         """Whether the next chunk is more than one to return: the first of its block, or one that the caller looks at."""
         self._looks_at_each = options.convert is not None or options.counts is not None
         self._always_fresh = self._looks_at_each or options.heartbeat is not None
-        self._stop = token._decision  # a property would cost more than the answer
+        self._stop = token._reason.decision  # a property would cost more than the answer
         self._careful = True
         """Whether a step has more to look at than the token: it has not started, has a deadline, or is over."""
         self.over = False

@@ -45,7 +45,7 @@ class GuardedStream(Generic[T]):
     """
 
     def __init__(self, source: Source, options: StreamOptions) -> None:
-        parent = options.cancel if options.cancel is not None else current_token.get()
+        parent = options.cancel if options.cancel is not None else current_token()
         self._token = token = CancelToken() if parent is None else parent.child()
         self._home = HomeProcess()
         self._assembler = options.assembler

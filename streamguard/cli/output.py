@@ -2,21 +2,13 @@
 
 import contextlib
 import json
-import re
 import select
 from collections.abc import Callable
 from typing import IO, Any
 
 import click
 
-__all__ = ["Output", "printable", "reader_has_left"]
-
-_CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
-
-
-def printable(text: str) -> str:
-    """Return *text* without control characters other than tab and newline: none may steer a terminal."""
-    return _CONTROLS.sub("", text)
+from .._text import printable
 
 
 class Output:

@@ -11,12 +11,11 @@ from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 
 from .._core import Timeouts, configure
-from .._core.limits import seconds_of
+from .._core.limits import LIMITS, seconds_of
 
 __all__ = ["Settings", "apply_limits", "load_settings"]
 
 _HEADER = re.compile(r"[A-Za-z0-9-]+")
-_LIMITS = ("connect", "response", "first", "idle", "dead", "total")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,9 +81,9 @@ def _header_name(key: str, value: Any) -> str | None:
 def _limits(key: str, value: Any) -> Mapping[str, float | None]:
     if not isinstance(value, Mapping):
         raise _wrong(key, "a dict of limits", value)
-    unknown = [name for name in value if name not in _LIMITS]
+    unknown = [name for name in value if name not in LIMITS]
     if unknown:
-        raise ImproperlyConfigured(f"STREAMGUARD[{key!r}][{unknown[0]!r}] is unknown: known are {', '.join(_LIMITS)}")
+        raise ImproperlyConfigured(f"STREAMGUARD[{key!r}][{unknown[0]!r}] is unknown: known are {', '.join(LIMITS)}")
     try:
         Timeouts(**value)
     except (TypeError, ValueError) as exc:

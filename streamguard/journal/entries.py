@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from .._svg import format_seconds
+from .._text import one_line
 
 Kind = Literal["stream", "run", "turn", "gap"]
 """`gap` is only in a database: entries that could not be written."""
@@ -93,11 +94,6 @@ def headline(entry: JournalEntry) -> str:
     call = ", a call of a model" if entry.numbers.get("operation") == "chat" else ""
     belongs = f" of execution {one_line(entry.parent)}" if entry.parent else ""
     return f"{entry.kind} {name}, id {one_line(entry.id)}{belongs}{call}, started {entry.started_at:%Y-%m-%d %H:%M:%S} UTC"
-
-
-def one_line(text: str) -> str:
-    """Return *text* in one line, without control characters."""
-    return " ".join("".join(sign if sign.isprintable() else " " for sign in text).split())
 
 
 def _ending(entry: JournalEntry) -> str:

@@ -4,9 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from .._svg import format_seconds
-from .._text import counted
+from .._text import counted, one_line
 from ..telemetry.events import GAP_BOUNDS
-from .entries import one_line
 from .limit_advice import AdviceOptions, LimitAdvice
 from .summary import Summary
 

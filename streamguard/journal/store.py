@@ -28,6 +28,7 @@ from sqlalchemy import (
 from sqlalchemy.exc import SQLAlchemyError
 
 from .._store.engine import READING, create_all, make_engine
+from .._text import storable
 from ..errors import UsageError
 from .entries import JournalEntry
 from .entry_json import entry_of, plain
@@ -159,11 +160,7 @@ def _prune(connection: Connection, added: int) -> None:
 
 def _storable(values: dict[str, Any]) -> dict[str, Any]:
     """Return *values* without what a database refuses in text: NUL, and halves of surrogate pairs. JSON escapes both."""
-    return {key: _clean(value) if isinstance(value, str) else value for key, value in values.items()}
-
-
-def _clean(text: str) -> str:
-    return text.replace("\0", "\ufffd").encode("utf-8", "replace").decode("utf-8")
+    return {key: storable(value) if isinstance(value, str) else value for key, value in values.items()}
 
 
 def _entry(row: Row[Any]) -> JournalEntry:

@@ -6,10 +6,9 @@ import datetime
 import itertools
 from collections.abc import Iterable, Iterator
 
+from .._core.limits import LIMITS
 from ..telemetry.events import GAP_BOUNDS
 from .entries import JournalEntry, Moment
-
-LIMITS = ("connect", "response", "first", "idle", "dead", "total")
 
 _FOLLOWS = {"connect": "response", "response": "first"}
 """The phase after each phase: the duration is a sample only if the attempt reached it."""

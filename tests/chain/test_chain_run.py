@@ -465,7 +465,7 @@ def test_a_step_lives_in_its_budget() -> None:
         ambient, remaining = current_deadline(), ctx.remaining()
         assert ambient is not None
         assert remaining is not None
-        return ambient.remaining(), remaining, current_token.get() is ctx.token
+        return ambient.remaining(), remaining, current_token() is ctx.token
 
     chain.step(look, name="threaded", limit=5)
     chain.step(look, name="inline", limit=5, inline=True)
@@ -477,7 +477,7 @@ def test_a_step_lives_in_its_budget() -> None:
         assert is_mine
     assert 5 < result["free"] <= 20
     assert current_deadline() is None
-    assert current_token.get() is None
+    assert current_token() is None
     unbounded = Chain("c")
     unbounded.step(lambda ctx: ctx.remaining(), name="a")
     assert unbounded.run()["a"] is None

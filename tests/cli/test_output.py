@@ -10,7 +10,8 @@ import sseclient
 from streamguard import Chunk, Timeouts
 from streamguard._reports import StreamReport
 from streamguard._stream.recorder import Recorder
-from streamguard.cli.output import Output, printable, reader_has_left
+from streamguard._text import printable
+from streamguard.cli.output import Output, reader_has_left
 from streamguard.cli.tail.status_line import StatusLine, status_text
 
 

@@ -127,7 +127,7 @@ def test_a_run_that_was_left_is_not_a_failure(inline: bool) -> None:
 
 
 def asks_under_a_limit_of_its_own(request: Any) -> Any:
-    return bounded_call(lambda: current_token.get().wait(5), limit=0.05)  # type: ignore[union-attr]
+    return bounded_call(lambda: current_token().wait(5), limit=0.05)  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize(

@@ -60,10 +60,10 @@ def test_a_file_that_was_deleted_is_made_again(tmp_path: Path, sqlite_url: str) 
 
 
 def test_a_name_that_databases_refuse_is_cleaned(kept: Read) -> None:
-    """NUL and halves of surrogate pairs in a name lose no entry."""
-    good_stream(name="a\0b\ud800c")
+    """NUL and a lone half of a surrogate pair become U+FFFD, a pair its character, as in the records; no entry is lost."""
+    good_stream(name="a\0b\ud800c\ud83d\ude00")
     (entry,) = kept()
-    assert entry.name == "a\ufffdb?c"
+    assert entry.name == "a\ufffdb\ufffdc\U0001f600"
 
 
 def test_the_oldest_entries_go(url: str, monkeypatch: pytest.MonkeyPatch) -> None:

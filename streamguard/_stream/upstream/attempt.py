@@ -11,7 +11,7 @@ from typing import Any
 
 import requests
 
-from ..._core.cancel import current_token
+from ..._core.cancel import set_current_token
 from ..._core.clock import monotonic
 from ..._core.pump import Feed
 from ..._http import (
@@ -100,7 +100,7 @@ def read_attempt(plan: RequestPlan, event_stream: bool, feed: Feed) -> None:
     """Make the request and read its response to the end of the body; *event_stream*: it has to be one."""
     guard = SocketGuard(feed.token, lambda name: feed.put(_PHASES[name]))
     current_guard.set(guard)
-    current_token.set(feed.token)
+    set_current_token(feed.token)
     session, close = plan.open()
     try:
         response = _send(plan, session, guard)

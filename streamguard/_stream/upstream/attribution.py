@@ -13,7 +13,7 @@ import traceback
 import requests
 import urllib3
 
-from ...classify import transport_code
+from ...classify import transport_code, walk, wrapped_in
 from ...errors import TransportError
 
 _WRAPPERS = (requests.RequestException, urllib3.exceptions.HTTPError)
@@ -85,11 +85,9 @@ def _package_of_function(fault: BaseException) -> str | None:
 
 def innermost(exc: BaseException) -> BaseException:
     """Return the exception in the middle of requests' and urllib3's wrappings: the one that says what happened."""
-    seen = {id(exc)}
-    while True:
-        candidates = (exc.__cause__, getattr(exc, "reason", None), *exc.args)
-        inner = next((one for one in candidates if isinstance(one, BaseException) and id(one) not in seen), None)
-        if inner is None:
-            return exc
-        seen.add(id(inner))
-        exc = inner
+    *_, last = walk(exc, _first_wrapped)
+    return last
+
+
+def _first_wrapped(exc: BaseException) -> list[BaseException]:
+    return [inner for inner in wrapped_in(exc) if isinstance(inner, BaseException)][:1]

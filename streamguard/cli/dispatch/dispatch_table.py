@@ -7,9 +7,8 @@ from rich.table import Table
 from rich.text import Text
 
 from ..._core import monotonic
+from ..._text import printable, storable
 from ...dispatch import DispatchOutcome, Event, Kind, MemberEvent
-from ...dispatch._data.turn_events import storable
-from ..output import printable
 
 __all__ = ["DispatchTable", "last_line"]
 

@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 from typing import Any
 
+from ..._text import printable
 from ...dispatch._command.command_result import CommandResult
 from ..exit_codes import Exit
-from ..output import printable
 
 __all__ = ["RunVerdict"]
 

@@ -15,6 +15,7 @@ from typing import IO, Any
 import click
 
 from ..._core import monotonic
+from ..._text import printable
 from ...dispatch._command.command import CommandStream, run_command
 from ...dispatch._command.command_options import CommandPlan
 from ...dispatch._command.command_result import Stall
@@ -23,7 +24,6 @@ from ...dispatch._formats import buffered_output
 from ...dispatch._process.spawn import CommandStartError
 from ...errors import UsageError
 from ..exit_codes import Exit
-from ..output import printable
 from ..signals import heard
 from ..stdio import descriptor_of, has_room
 from .run_result import RunVerdict

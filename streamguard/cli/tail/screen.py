@@ -11,7 +11,8 @@ import tenacity
 
 from ..._core import Timeouts, monotonic
 from ..._stream import HEARTBEAT, StreamReport
-from ..output import Output, printable, reader_has_left
+from ..._text import printable
+from ..output import Output, reader_has_left
 from .status_line import StatusLine, status_text
 from .tail_options import Ask
 

@@ -10,11 +10,9 @@ from urllib.parse import parse_qsl, urlsplit
 import requests
 
 from ..._core import Timeouts
+from ..._core.limits import LIMITS
 from ..._stream import before_first_chunk
 
-__all__ = ["LIMITS", "Ask", "Secrets"]
-
-LIMITS = ("connect", "response", "first", "idle", "dead", "total")
 _SHORTEST_SECRET = 4
 
 

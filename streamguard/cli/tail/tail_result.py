@@ -4,13 +4,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..._core import Timeouts
+from ..._core.limits import LIMITS
 from ..._stream import StreamReport
-from ..._text import counted
+from ..._text import counted, printable
 from ...errors import DeadlineExceededError, StreamguardError, TransportTimeoutError, UsageError
 from ..exit_codes import Exit
-from ..output import printable
 from ..signals import Terminated
-from .tail_options import LIMITS, Secrets
+from .tail_options import Secrets
 
 __all__ = ["Verdict"]
 

@@ -139,7 +139,7 @@ class CommandPlan:
 
     def token(self) -> CancelToken:
         """Return a token of the run's own, below the one that was given, or the current one."""
-        parent = self.cancel if self.cancel is not None else current_token.get()
+        parent = self.cancel if self.cancel is not None else current_token()
         return CancelToken() if parent is None else parent.child()
 
 

@@ -130,10 +130,3 @@ def _made(name: str, field: _Field, value: object) -> Any:
     except ValueError:
         pass  # a string that is not a Kind
     raise TypeError(f"Event({name}=) must be {field.what}, got {type(value).__name__}")
-
-
-def storable(text: str) -> str:
-    """Return *text* as databases and UTF-8 take it: halves of surrogate pairs put together; lone ones, and NUL, U+FFFD."""
-    if text.isascii() and "\0" not in text:
-        return text
-    return text.replace("\0", "\ufffd").encode("utf-16", "surrogatepass").decode("utf-16", "replace")

@@ -6,7 +6,7 @@ from sqlalchemy import JSON, Boolean, Column, Connection, Float, Index, Integer,
 from sqlalchemy.types import TypeDecorator
 
 from ..._store.engine import create_all
-from .._data.turn_events import storable
+from ..._text import storable
 
 _metadata = MetaData()
 

@@ -4,10 +4,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from ..._core import CancelToken
-from ..._core.cancel import current_token
+from ..._core.cancel import set_current_token
 from ..._core.pump import Feed
+from ..._text import storable
 from .._data.status import may_restart
-from .._data.turn_events import Event, Kind, checked, storable
+from .._data.turn_events import Event, Kind, checked
 from .._members.member import Member, TurnContext
 from .._process.spawn import CommandStartError
 from .cell import TurnCell
@@ -67,7 +68,7 @@ class Reading:
 
     def read(self, feed: Feed) -> None:
         """Put the member's events into *feed*; settle the turn when it says `done`, or fails."""
-        current_token.set(self._state.token)
+        set_current_token(self._state.token)
         try:
             self._run(feed)
         except BaseException as exc:

@@ -99,7 +99,7 @@ def test_the_current_token_stops_it() -> None:
     seen = []
 
     def work() -> None:
-        assert current_token.get() is not None
+        assert current_token() is not None
         with iter_command(shell("echo $$; sleep 60")) as stream:
             seen.append(stream.pid)
             for _ in stream:

@@ -283,7 +283,7 @@ def test_our_own_calls_inside_a_member_are_cut_by_themselves(dispatcher: Dispatc
     tokens = []
 
     def look(prompt: str, context: TurnContext) -> str:
-        tokens.append((current_token.get(), context.token))
+        tokens.append((current_token(), context.token))
         return ""
 
     run(dispatcher, CallableMember("a", look))

@@ -52,7 +52,7 @@ def slow(request: HttpRequest) -> HttpResponse:
 
 def until_stopped() -> None:
     """Take as long as the caller lets it."""
-    token = current_token.get()
+    token = current_token()
     assert token is not None
     token.wait(10)
 
