@@ -17,28 +17,32 @@ from typing import Any
 from streamguard import Chain, ChainResult, StepContext
 from streamguard.testing import AgentAPI
 
-MESSAGES = {"waiting_external_service": "The policy service did not answer. No decision was taken; ask again later."}
-
 
 def make_agent(url: str, *, deadline: float = 1.2) -> Chain:
     """Return the agent that asks the API at *url*."""
-    agent = Chain("agent", deadline=deadline, messages=MESSAGES, answer=decide)
+    agent = Chain("agent", deadline=deadline, messages={"waiting_external_service": apologise}, answer=decide)
 
     @agent.step(limit=0.4, fallback={"name": "user"}, fallback_name="neutral_profile")
     def profile(ctx: StepContext) -> Any:
-        return ctx.get_json(f"{url}/profile/{ctx.inputs['user']}")
+        return ctx.get_json(f"{url}/profile/{ctx.inputs['user']}", validate=lambda answer: isinstance(answer["name"], str))
 
     @agent.step(limit=0.5)  # no fallback: critical
     def policy(ctx: StepContext) -> Any:
-        return ctx.get_json(f"{url}/policy")
+        return ctx.get_json(f"{url}/policy", validate=lambda answer: isinstance(answer["allowed"], bool))
 
     return agent
 
 
 def decide(result: ChainResult) -> str:
-    """Make the answer out of a completed run."""
-    verdict = "may" if result["policy"]["allowed"] else "may not"
+    """Return the answer of a completed run: only `true` is a permission."""
+    verdict = "may" if result["policy"]["allowed"] is True else "may not"
     return f"{result['profile']['name']} {verdict} proceed."
+
+
+def apologise(result: ChainResult) -> str:
+    """Return the message of a run without a decision."""
+    problem = "did not answer" if result.steps["policy"].was_asked else "was not asked: there was no time left"
+    return f"The policy service {problem}. No decision was taken; ask again later."
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@
     ├── MalformedChunkError                  what came is not what was asked to be decoded
     ├── NotEventStreamError                  a 200 that is no event stream
     ├── InvalidJSONError                     a good status, and a body that is no JSON (requests' own InvalidJSONError)
+    │   └── ResponseValidationError          ... or JSON that validate= does not accept
     ├── HTTPStatusError                      status 400 and above (requests.HTTPError)
     ├── StepFailedError                      a chain's step has no value
     └── UsageError                           a call that cannot be right (ValueError)
@@ -36,6 +37,7 @@ __all__ = [
     "InvalidJSONError",
     "MalformedChunkError",
     "NotEventStreamError",
+    "ResponseValidationError",
     "StepFailedError",
     "StreamCancelledError",
     "StreamInactivityTimeoutError",
@@ -217,6 +219,10 @@ class InvalidJSONError(_ProtocolError, requests.exceptions.InvalidJSONError):
     content_type: str | None = None
     body: str = ""
     """How the body began (at most 512 bytes)."""
+
+
+class ResponseValidationError(InvalidJSONError):
+    """Raised by `Session.get_json(validate=...)` when *validate* raises, or returns False, for the parsed JSON."""
 
 
 class HTTPStatusError(StreamguardError, requests.HTTPError):

@@ -26,7 +26,7 @@ from ._core.deadline import Deadline, current_deadline
 from ._core.limits import NOT_GIVEN, NotGiven, seconds_of
 from ._http import QUOTED_BYTES, Adapter, SocketGuard, attach_response, current_guard, status_error, unpack_gzip
 from ._stream import guarded_stream
-from .errors import DeadlineExceededError, InvalidJSONError, TotalTimeoutError, UsageError
+from .errors import DeadlineExceededError, InvalidJSONError, ResponseValidationError, TotalTimeoutError, UsageError
 
 T = TypeVar("T")
 S = TypeVar("S", bound="Session")
@@ -128,19 +128,27 @@ class Session(requests.Session):
             return self._send(request, options)
         return self._make(_Call(request.method, request.url), functools.partial(self._send_as_own, request), options)
 
-    def get_json(self, url: str, *, method: str = "GET", **options: Any) -> Any:
+    def get_json(
+        self, url: str, *, method: str = "GET", validate: Callable[[Any], Any] | None = None, **options: Any
+    ) -> Any:
         """Return the parsed JSON body that *url* answers with; *options* are those of `request()`.
 
-        Raises `HTTPStatusError` for a status of 400 or above, `InvalidJSONError` for a body that is no JSON, and what
-        `request()` raises.
+        validate: a function of the parsed JSON. It raises, or returns False, if that is not the expected answer. It may
+                  return the value to use, as `Model.model_validate` of pydantic does; True and None keep the JSON.
+
+        Raises `HTTPStatusError` for a status of 400 or above, `InvalidJSONError` for a body that is not JSON,
+        `ResponseValidationError` for JSON that *validate* does not accept, and what `request()` raises.
         """
+        if validate is not None and not callable(validate):
+            raise TypeError(f"validate= must be a function of the parsed JSON, got {type(validate).__name__}")
         response = self.request(method, url, **options)
         if response.status_code >= 400:
             raise status_error(response, response.content[:_ERROR_BODY_BYTES])
         try:
-            return response.json()
+            value = response.json()
         except (ValueError, RecursionError) as exc:
-            raise _invalid_json(response) from exc
+            raise _unusable(response, InvalidJSONError, "its body is no JSON") from exc
+        return value if validate is None else _validated(value, validate, response)
 
     def close(self) -> None:
         """Close all connections. An observed view, which shares them with its session, closes nothing."""
@@ -365,11 +373,22 @@ def _host_of(url: object) -> str:
         return ""
 
 
-def _invalid_json(response: requests.Response) -> InvalidJSONError:
+def _validated(value: Any, validate: Callable[[Any], Any], response: requests.Response) -> Any:
+    try:
+        result = validate(value)
+    except Exception as exc:  # each library of schemas has its own
+        problem = f"validate= does not accept its JSON ({type(exc).__name__})"
+        raise _unusable(response, ResponseValidationError, problem) from exc
+    if result is False:
+        raise _unusable(response, ResponseValidationError, "validate= does not accept its JSON")
+    return value if result is None or result is True else result
+
+
+def _unusable(response: requests.Response, error: type[InvalidJSONError], problem: str) -> InvalidJSONError:
     body = response.content[:QUOTED_BYTES].decode("utf-8", "replace")
     kind = response.headers.get("Content-Type")
-    return InvalidJSONError(
-        f"status {response.status_code}, but its body is no JSON: Content-Type {kind!r}; it begins {body[:200]!r}",
+    return error(
+        f"status {response.status_code}, but {problem}: Content-Type {kind!r}; it begins {body[:200]!r}",
         status_code=response.status_code,
         content_type=kind,
         body=body,

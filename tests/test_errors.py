@@ -49,6 +49,7 @@ TREE: dict[type[StreamguardError], tuple[type[BaseException], ...]] = {
     MalformedChunkError: (StreamguardError, requests.RequestException),
     NotEventStreamError: (StreamguardError, requests.RequestException),
     errors.InvalidJSONError: (StreamguardError, requests.exceptions.InvalidJSONError),
+    errors.ResponseValidationError: (errors.InvalidJSONError,),
     HTTPStatusError: (StreamguardError, requests.HTTPError),
     errors.StepFailedError: (StreamguardError,),
     UsageError: (StreamguardError, ValueError),

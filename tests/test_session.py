@@ -24,6 +24,7 @@ from streamguard import (
     DeadlineExceededError,
     HTTPStatusError,
     InvalidJSONError,
+    ResponseValidationError,
     Session,
     StepContext,
     StreamCancelledError,
@@ -573,6 +574,47 @@ def test_get_json_of_what_is_no_json(streamguard_gateway: Serve, session: Sessio
     assert classify(error) == Classification("protocol", "fail-fast")
     copy = pickle.loads(pickle.dumps(error))
     assert (str(copy), copy.body, copy.content_type) == (str(error), error.body, error.content_type)
+
+
+def only_dicts(value: Any) -> None:
+    if not isinstance(value, dict):
+        raise TypeError("not a dict")
+
+
+@pytest.mark.parametrize(
+    ("validate", "value"),
+    [
+        (only_dicts, {"a": 1}),  # as jsonschema.validate: it raises, or returns None
+        (lambda answer: answer["a"] == 1, {"a": 1}),  # a predicate
+        (lambda answer: (answer["a"], "parsed"), (1, "parsed")),  # as a model of pydantic: the value to use
+    ],
+)
+def test_c243_get_json_validates(
+    streamguard_gateway: Serve, session: Session, validate: Callable[[Any], Any], value: Any
+) -> None:
+    """C243: `validate=` gets the parsed JSON; it may check it, or return the value to use."""
+    assert session.get_json(streamguard_gateway('body {"a": 1}').url, validate=validate) == value
+
+
+@pytest.mark.parametrize("body", ["{}", "null", "[1]", '{"a": 2}', '"text"'])
+@pytest.mark.parametrize("validate", [lambda answer: answer["a"] == 1, lambda answer: 1 // (answer["a"] == 1)])
+def test_c243_json_of_the_wrong_shape_is_refused(
+    streamguard_gateway: Serve, session: Session, validate: Callable[[Any], Any], body: str
+) -> None:
+    """C243: JSON for which `validate=` raises, or returns False, is a ResponseValidationError that shows how it begins."""
+    gateway = streamguard_gateway(f"body {body}")
+    with pytest.raises(ResponseValidationError, match="validate=") as refused:
+        session.get_json(gateway.url, validate=validate)
+    assert (refused.value.status_code, refused.value.body) == (200, body)
+    assert classify(refused.value) == Classification("protocol", "fail-fast")
+
+
+def test_c243_a_validator_that_is_not_callable_is_refused(streamguard_gateway: Serve, session: Session) -> None:
+    """C243: nothing is sent with a `validate=` that cannot be called."""
+    gateway = streamguard_gateway("body {}")
+    with pytest.raises(TypeError, match="validate= must be a function"):
+        session.get_json(gateway.url, validate={"type": "object"})  # type: ignore[arg-type]
+    assert gateway.connections == 0
 
 
 def test_get_json_is_bounded(streamguard_gateway: Serve, session: Session) -> None:

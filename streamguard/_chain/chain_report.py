@@ -53,6 +53,11 @@ class StepReport:
     error: BaseException | None = field(default=None, repr=False, compare=False)
     """The exception, for the program. It may quote a URL or a server, so it is never published."""
 
+    @property
+    def was_asked(self) -> bool:
+        """Whether the step started, so that its service may have been asked."""
+        return self.started_after is not None
+
     def to_dict(self) -> dict[str, Any]:
         """Return the report as plain data, without the exception."""
         return {f.name: getattr(self, f.name) for f in fields(self) if f.name not in _PRIVATE}
@@ -159,7 +164,7 @@ class ChainResult:
     def _failure(self, report: StepReport) -> StepFailedError:
         return StepFailedError(
             f"step {report.name!r} of {self.name!r} has no value: {report.status} ({report.reason}); "
-            f"its report is result.steps[{report.name!r}]",
+            f"{'' if report.was_asked else 'it was not asked; '}its report is result.steps[{report.name!r}]",
             step=report.name,
             status=report.status,
             reason=report.reason,
@@ -194,11 +199,16 @@ def _default_message(result: ChainResult) -> str:
     if result.status == "completed":
         return "All steps succeeded."
     if result.status == "completed_with_fallback":
-        return f"Completed; a fallback stands in for: {', '.join(r.name for r in reports if r.fallback is not None)}."
+        names = (f"{r.name}{'' if r.was_asked else ' (not asked)'}" for r in reports if r.fallback is not None)
+        return f"Completed; a fallback stands in for: {', '.join(names)}."
+    without = [report for report in reports if not report.has_value]
+    never = ", ".join(f"{report.name} ({report.reason})" for report in without if not report.was_asked)
+    not_asked = f" Not asked: {never}." if never else ""
     if result.status == "cancelled":
-        return "Cancelled by the caller. No decision was taken."
-    without = ", ".join(f"{r.name} ({r.reason})" for r in reports if not r.has_value)
-    return f"Waiting for an external service. No decision was taken. Without a value: {without}."
+        return f"Cancelled by the caller. No decision was taken.{not_asked}"
+    failed = ", ".join(f"{report.name} ({report.reason})" for report in without if report.was_asked)
+    failed = f" Without a value: {failed}." if failed else ""
+    return f"Waiting for an external service. No decision was taken.{failed}{not_asked}"
 
 
 def _text_row(report: StepReport) -> str:

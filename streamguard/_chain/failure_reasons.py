@@ -31,6 +31,7 @@ _BY_TYPE: Final[tuple[tuple[type[BaseException], Failure], ...]] = (
     (errors.MalformedChunkError, Failure("error", "malformed_chunk")),
     (errors.NotEventStreamError, Failure("error", "not_event_stream")),
     (errors.StepFailedError, Failure("error", "step_failed")),
+    (errors.ResponseValidationError, Failure("error", "validation_failed")),
     (errors.InvalidJSONError, Failure("error", "invalid_json")),
     (json.JSONDecodeError, Failure("error", "invalid_json")),
     (requests.exceptions.JSONDecodeError, Failure("error", "invalid_json")),

@@ -41,6 +41,7 @@ REASONS: Final[dict[str, str]] = {
     "fallback_failed": "The step failed, and then its fallback raised.",
     "http_error": "An HTTP error whose status is not known. If it is known: `http_500`.",
     "invalid_json": "The response was not JSON.",
+    "validation_failed": "The response was JSON that validate= does not accept.",
     "connection_refused": "Nothing listens at that address.",
     "connection_reset": "The connection broke.",
     "name_resolution": "The host's name was not found.",

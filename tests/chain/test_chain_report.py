@@ -198,3 +198,17 @@ def test_the_text_shows_retries_and_fallbacks() -> None:
     often, once = str(chain.run()).splitlines()[1:]
     assert often.endswith("  2 attempts, fallback one")
     assert "attempt" not in once
+
+
+def test_the_message_says_which_step_was_never_asked() -> None:
+    """A step that never started was not asked: the default message and StepFailedError say so; one that failed was."""
+    chain = Chain("c", deadline=0.1)
+    chain.step(obedient, name="profile", fallback=1)
+    chain.step(value(1), name="policy", min_budget=5)
+    never = chain.run()
+    assert "Not asked: policy (deadline_exhausted)." in never.message
+    with pytest.raises(StepFailedError, match="it was not asked"):
+        never["policy"]
+    failed = run_of(critical_fails=True)
+    assert "Without a value: policy (connection_refused)." in failed.message
+    assert "ot asked" not in failed.message

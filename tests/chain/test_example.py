@@ -11,7 +11,7 @@ import pytest
 import requests
 
 from streamguard import UsageError
-from streamguard.testing import AgentAPI
+from streamguard.testing import AgentAPI, Gateway
 
 ROOT = Path(__file__).parent.parent.parent
 PATH = ROOT / "examples" / "agent.py"
@@ -65,3 +65,44 @@ def test_the_api_answers_as_configured() -> None:
         assert session.post(f"{api.url}/policy", timeout=5).status_code == 404
     with pytest.raises(UsageError, match="profile_ms"):
         AgentAPI(profile_ms=-1)
+
+
+WRONG = [
+    "{}",
+    "null",
+    "[]",
+    "7",
+    '"yes"',
+    "true",
+    '{"allowed": "no"}',
+    '{"allowed": 1}',
+    '{"allowed": null}',
+    '{"allowed": [true]}',
+]
+
+
+@pytest.mark.parametrize("policy", WRONG)
+def test_c243_only_true_is_a_permission(agent: ModuleType, policy: str) -> None:
+    """C243: any other JSON of the policy is an outage: no exception out of run(), and nobody may proceed."""
+    with Gateway('body {"name": "Ada"}', f"body {policy}") as gateway:
+        result = agent.make_agent(gateway.url).run(user=7)
+    assert (result.status, result.answer) == ("waiting_external_service", None)
+    assert result.steps["policy"].reason == "validation_failed"
+
+
+@pytest.mark.parametrize("profile", ["{}", "null", "[]", "7", '{"name": null}', '{"name": 7}'])
+def test_c243_a_profile_of_the_wrong_shape_is_replaced(agent: ModuleType, profile: str) -> None:
+    """C243: any other JSON of the profile is replaced by the fallback."""
+    with Gateway(f"body {profile}", 'body {"allowed": true}') as gateway:
+        result = agent.make_agent(gateway.url).run(user=7)
+    assert (result.status, result.answer) == ("completed_with_fallback", "user may proceed.")
+
+
+def test_a_policy_that_was_never_asked_is_reported_so(agent: ModuleType) -> None:
+    """The message says whether the policy was asked and did not answer, or never asked."""
+    with AgentAPI(profile_ms=5000) as api:
+        result = agent.make_agent(api.url, deadline=0.2).run(user=7)
+    assert result.steps["policy"].status == "skipped"
+    assert "was not asked" in result.message
+    with AgentAPI(policy_status=500) as api:
+        assert "did not answer" in agent.make_agent(api.url).run(user=7).message

@@ -14,7 +14,7 @@ import requests
 import urllib3.exceptions as u3
 
 import streamguard
-from streamguard import Chain, HTTPStatusError, errors
+from streamguard import Chain, HTTPStatusError, StepContext, errors
 from streamguard._chain.failure_reasons import Failure, failure_of, is_retryable
 from streamguard._chain.step_status import REASONS
 from streamguard.testing import Gateway
@@ -53,6 +53,7 @@ FAILURES = [
     (requests.HTTPError(response=response(503)), "error", "http_503"),
     (requests.HTTPError("no response"), "error", "http_error"),
     (errors.InvalidJSONError(""), "error", "invalid_json"),
+    (errors.ResponseValidationError(""), "error", "validation_failed"),
     (requests.exceptions.JSONDecodeError("", "x", 0), "error", "invalid_json"),
     (bad_json(), "error", "invalid_json"),
     (ConnectionRefusedError(), "error", "connection_refused"),
@@ -230,3 +231,19 @@ def test_the_report_has_the_original_exception(streamguard_gateway: Gateways) ->
     error = chain.run().steps["a"].error
     assert isinstance(error, HTTPStatusError)
     assert error.body == "broken"
+
+
+@pytest.mark.parametrize("body", ["{}", "null", '{"allowed": "no"}', "[]", "7"])
+def test_c243_json_of_the_wrong_shape_is_a_failure_of_the_step(body: str, streamguard_gateway: Gateways) -> None:
+    """C243: `get_json(validate=...)` makes an outage, or a fallback, of JSON of the wrong shape."""
+    gateway = streamguard_gateway(f"body {body}")
+
+    def ask(ctx: StepContext) -> Any:
+        return ctx.get_json(gateway.url, validate=lambda answer: answer["allowed"] is True)
+
+    cases: list[tuple[Any, str]] = [({}, "waiting_external_service"), ({"fallback": None}, "completed_with_fallback")]
+    for options, status in cases:
+        chain = Chain("c")
+        chain.step(ask, name="a", **options)
+        result = chain.run()
+        assert (endings(result), result.status) == ({"a": ("error", "validation_failed")}, status)
