@@ -50,10 +50,16 @@ class PrometheusHook:
         self._stalls = counter("streamguard_stream_stalls_total", "Limits on silence that fired.", "phase")
         self._retries = counter("streamguard_stream_retries_total", "Attempts after the first.", "error_type")
         self._runs = histogram("streamguard_run_duration_seconds", "Of a chain's run.", "run", "status")
-        self._steps = histogram("streamguard_step_duration_seconds", "Of a chain's step.", "step", "status", "reason")
-        self._fallbacks = counter("streamguard_step_fallbacks_total", "Fallbacks used.", "step", "reason")
-        self._step_retries = counter("streamguard_step_retries_total", "Attempts after the first.", "step", "error_type")
-        self._reduced = counter("streamguard_step_budget_reduced_total", "Steps with less time than their limit.", "step")
+        self._steps = histogram(
+            "streamguard_step_duration_seconds", "Of a chain's step.", "run", "step", "status", "reason"
+        )
+        self._fallbacks = counter("streamguard_step_fallbacks_total", "Fallbacks used.", "run", "step", "reason")
+        self._step_retries = counter(
+            "streamguard_step_retries_total", "Attempts after the first.", "run", "step", "error_type"
+        )
+        self._reduced = counter(
+            "streamguard_step_budget_reduced_total", "Steps with less time than their limit.", "run", "step"
+        )
         self._turns = counter("streamguard_member_turns_total", "Turns ended.", "member", "status", "reason")
         self._silences = histogram("streamguard_member_silence_seconds", "A turn's longest time without output.", "member")
         self._abandoned = counter("streamguard_abandoned_threads_total", "Threads that could not be stopped.", "kind")
@@ -94,13 +100,13 @@ class PrometheusHook:
             case RunFinished():
                 self._runs.labels(event.run, event.status or "raised").observe(event.seconds)
             case StepFinished():
-                self._steps.labels(event.step, event.status, event.reason or "").observe(event.seconds)
+                self._steps.labels(event.run, event.step, event.status, event.reason or "").observe(event.seconds)
             case StepFallback():
-                self._fallbacks.labels(event.step, event.reason).inc()
+                self._fallbacks.labels(event.run, event.step, event.reason).inc()
             case StepRetry():
-                self._step_retries.labels(event.step, event.error_type).inc()
+                self._step_retries.labels(event.run, event.step, event.error_type).inc()
             case StepBudgetReduced():
-                self._reduced.labels(event.step).inc()
+                self._reduced.labels(event.run, event.step).inc()
 
 
 def _observe(histogram: Histogram, seconds: float | None) -> None:

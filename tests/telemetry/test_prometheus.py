@@ -26,10 +26,10 @@ CONTRACT = {
     "streamguard_stream_stalls": ("counter", ("phase",)),
     "streamguard_stream_retries": ("counter", ("error_type",)),
     "streamguard_run_duration_seconds": ("histogram", ("run", "status")),
-    "streamguard_step_duration_seconds": ("histogram", ("step", "status", "reason")),
-    "streamguard_step_fallbacks": ("counter", ("step", "reason")),
-    "streamguard_step_retries": ("counter", ("step", "error_type")),
-    "streamguard_step_budget_reduced": ("counter", ("step",)),
+    "streamguard_step_duration_seconds": ("histogram", ("run", "step", "status", "reason")),
+    "streamguard_step_fallbacks": ("counter", ("run", "step", "reason")),
+    "streamguard_step_retries": ("counter", ("run", "step", "error_type")),
+    "streamguard_step_budget_reduced": ("counter", ("run", "step")),
     "streamguard_member_turns": ("counter", ("member", "status", "reason")),
     "streamguard_member_silence_seconds": ("histogram", ("member",)),
     "streamguard_concurrency_in_use": ("gauge", ("pool",)),
@@ -99,16 +99,16 @@ def test_a_stall_and_a_retry(streamguard_gateway: Serve, registry: CollectorRegi
 
 
 def test_a_run(registry: CollectorRegistry) -> None:
-    """Runs by name and status; steps by name, status and reason; fallbacks, retries and short budgets by step."""
+    """Runs by name and status; steps by run, name, status and reason; fallbacks, retries and short budgets by run, step."""
     for event in RUN:
         emit(event)
     assert {key: value for key, value in samples(registry).items() if value} == {
         'streamguard_run_duration_seconds_count{run="agent",status="completed_with_fallback"}': 1,
-        'streamguard_step_duration_seconds_count{reason="step_limit",status="timeout",step="profile"}': 1,
-        'streamguard_step_duration_seconds_count{reason="",status="ok",step="policy"}': 1,
-        'streamguard_step_fallbacks_total{reason="step_limit",step="profile"}': 1,
-        'streamguard_step_retries_total{error_type="TransportError",step="profile"}': 1,
-        'streamguard_step_budget_reduced_total{step="profile"}': 1,
+        'streamguard_step_duration_seconds_count{reason="step_limit",run="agent",status="timeout",step="profile"}': 1,
+        'streamguard_step_duration_seconds_count{reason="",run="agent",status="ok",step="policy"}': 1,
+        'streamguard_step_fallbacks_total{reason="step_limit",run="agent",step="profile"}': 1,
+        'streamguard_step_retries_total{error_type="TransportError",run="agent",step="profile"}': 1,
+        'streamguard_step_budget_reduced_total{run="agent",step="profile"}': 1,
     }
 
 

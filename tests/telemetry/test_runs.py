@@ -129,7 +129,7 @@ def test_a_bug_is_its_steps_and_has_no_word(told: list[Event]) -> None:
     details = ends["buggy"].details
     assert (details["error_type"], details["budget"], details["attempts"]) == ("ZeroDivisionError", 20, 1)
     assert details["duration"] == ends["buggy"].seconds
-    step = {"step": "buggy", "status": "error", "reason": ""}
+    step = {"run": "agent", "step": "buggy", "status": "error", "reason": ""}
     assert registry.get_sample_value("streamguard_step_duration_seconds_count", step) == 1
     run = {"run": "agent", "status": "raised"}
     assert registry.get_sample_value("streamguard_run_duration_seconds_count", run) == 1
@@ -256,7 +256,7 @@ def test_nothing_that_a_run_handles_is_shown(streamguard_gateway: Serve, caplog:
         chain.run(user=SECRET)
     shown = everything.shown()
     assert [place for place, text in shown.items() if SECRET in text] == []
-    assert 'streamguard_step_fallbacks_total{reason="http_500",step="profile"} 1.0' in shown["prometheus"]
+    assert 'streamguard_step_fallbacks_total{reason="http_500",run="agent",step="profile"} 1.0' in shown["prometheus"]
     assert "run agent completed_with_fallback" in shown["log"]
     assert "run agent KeyError" in shown["log"]
     assert '"step profile"' in shown["spans"]
