@@ -2,6 +2,7 @@
 
 from ._chain import (
     Advice,
+    Bulkhead,
     Chain,
     ChainResult,
     Results,
@@ -57,6 +58,7 @@ __all__ = [
     "Adapter",
     "Advice",
     "AnthropicChunk",
+    "Bulkhead",
     "CancelToken",
     "Chain",
     "ChainResult",

@@ -1,5 +1,6 @@
 """Steps that call external services, under one deadline."""
 
+from .bulkhead import Bulkhead
 from .chain import Chain
 from .chain_report import ChainResult, StepReport
 from .context import Results, StepContext
@@ -10,6 +11,7 @@ from .suggested_limits import suggest_limits
 
 __all__ = [
     "Advice",
+    "Bulkhead",
     "Chain",
     "ChainResult",
     "Results",

@@ -123,6 +123,7 @@ class Chain:
         verify:        for a write: a function of ctx that asks the service after a timeout whether the write was done. It
                        returns a `Settled`, or None if it cannot tell.
         inline:        run the step in the caller's thread, alone. Then only its sockets can be cut.
+        bulkhead:      a `Bulkhead` that bounds how many steps call a service at once. A step without a place is skipped.
         min_budget, reserve: the chain's options, for this step.
         name:          default: the function's name.
 

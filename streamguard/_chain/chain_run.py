@@ -7,6 +7,7 @@ thread waits on that queue, at most until the next limit.
 import contextvars
 import functools
 import graphlib
+import math
 import queue
 import uuid
 from collections.abc import Callable, Iterator, Mapping
@@ -22,6 +23,7 @@ from ..errors import StreamguardError, UsageError
 from ..telemetry.pools import take_place
 from .active_step import ActiveStep, OpenWrite, StepEnd, alarm, budget_facts
 from .attempts import perform
+from .bulkhead import Places
 from .context import Results, SessionSource, StepContext
 from .failure_reasons import Failure
 from .run_state import RunState
@@ -29,7 +31,7 @@ from .step import Settled, Step
 from .step_status import Budget, StopReason, plan_budget
 
 Events: TypeAlias = "queue.SimpleQueue[tuple[ActiveStep, StepEnd] | None]"
-"""The ends of steps; None for a cancel of the run."""
+"""The ends of steps; None if the run was cancelled, or if a place in a bulkhead is free."""
 
 
 class ChainRun:
@@ -65,6 +67,7 @@ class ChainRun:
         self._waiting: set[str] = set()
         """Ready steps that wait for a slot: they are checked again when there is one."""
         self._active: list[ActiveStep] = []
+        self._places = Places(functools.partial(self._events.put, None))
         self._stuck: list[Pump[None]] = []
         self._bug: BaseException | None = None
         self._begun = monotonic()
@@ -84,6 +87,7 @@ class ChainRun:
             raise
         finally:
             unregister()
+            self._places.close()
             self._token.detach()
         self._raise_bug()
 
@@ -119,6 +123,11 @@ class ChainRun:
         if obstacle is None and not has_slot:
             self._waiting.add(step.name)
             return False
+        if obstacle is None and not self._places.enter(step.name, step.bulkhead, self._latest_start(step)):
+            if self._places.waits(step.name):
+                return False
+            obstacle = Failure("skipped", "bulkhead_full")
+        self._places.end_wait(step.name)
         self._ready.remove(step.name)
         if obstacle is not None:
             self._fail(step, obstacle, **budget_facts(step, budget))
@@ -142,6 +151,10 @@ class ChainRun:
     def _budget(self, step: Step[Any], *, reserve: float = 0.0, min_budget: float = 0.0) -> Budget:
         remaining = None if self._until is None else self._until.remaining()
         return plan_budget(step.limit, remaining, reserve=reserve, min_budget=min_budget)
+
+    def _latest_start(self, step: Step[Any]) -> float:
+        """Return the instant after which the deadline leaves too little time for *step*."""
+        return math.inf if self._until is None else self._until.at - step.reserve - step.min_budget
 
     def _has_slot(self, step: Step[Any]) -> bool:
         if step.inline:
@@ -171,12 +184,16 @@ class ChainRun:
         if step.inline:
             self._run_inline(active, work)
             return
-        with notify.step_scope(step):
-            report = functools.partial(_report_end, self._events, active, work)
-            active.pump = Pump(report, active.ctx.token, name=f"step-{step.name}")
+        leave = self._places.use(step.name)
         try:
+            with notify.step_scope(step):
+                report = functools.partial(_report_end, self._events, active, work, leave)
+                active.pump = Pump(report, active.ctx.token, name=f"step-{step.name}")
             active.pump.start()
-        except StreamguardError as exc:
+        except BaseException as exc:
+            leave()
+            if not isinstance(exc, StreamguardError):
+                raise
             self._events.put((active, StepEnd(None, exc, monotonic(), cancelled=False)))
 
     def _run_inline(self, active: ActiveStep, work: Callable[[], StepEnd]) -> None:
@@ -210,7 +227,7 @@ class ChainRun:
                 yield event
 
     def _seconds_to_wait(self) -> float | None:
-        instants = (active.next_instant for active in self._active)
+        instants = (self._places.next_instant(), *(active.next_instant for active in self._active))
         due = min((instant for instant in instants if instant is not None), default=None)
         return None if due is None else due - monotonic()
 
@@ -269,7 +286,7 @@ class ChainRun:
 
     def _succeed(self, step: Step[Any], value: object, **facts: Any) -> None:
         self._state.succeed(step, value, **facts)
-        self._order.done(step.name)
+        self._done(step)
 
     def _fail(self, step: Step[Any], failure: Failure, error: BaseException | None = None, **facts: Any) -> None:
         self._state.fail(step, failure.status, failure.reason, error, **facts)
@@ -282,9 +299,13 @@ class ChainRun:
         self._ended_without_value(step)
 
     def _ended_without_value(self, step: Step[Any]) -> None:
-        self._order.done(step.name)
+        self._done(step)
         if self._state.stopped is not None:
             self._stop(self._state.stopped)
+
+    def _done(self, step: Step[Any]) -> None:
+        self._order.done(step.name)
+        self._places.leave(step.name)
 
     def _note_cancel(self) -> None:
         if self._token.cancelled and self._state.stopped is None:
@@ -319,6 +340,7 @@ def _report_end(
     events: Events,
     active: ActiveStep,
     work: Callable[[], StepEnd],
+    leave: Callable[[], None],
     _feed: Feed,
 ) -> None:
     try:
@@ -326,6 +348,7 @@ def _report_end(
     except BaseException as exc:  # raised by a hook, for example: without an event the run would wait for ever
         end = StepEnd(None, exc, monotonic(), active.ctx.token.cancelled)
     try:
+        leave()
         events.put((active, end))
     finally:
         del end  # the traceback of its error refers to this frame

@@ -10,6 +10,7 @@ from typing import Any, Generic, TypedDict, TypeVar
 from .._core.bounded import refuse_deferring, refuse_unrun
 from .._core.limits import NOT_GIVEN, NotGiven, seconds_of
 from ..errors import UsageError
+from .bulkhead import Bulkhead
 from .chain_report import StepReport
 from .context import StepContext
 from .failure_reasons import Handles
@@ -43,6 +44,7 @@ class StepOptions(TypedDict, total=False):
     idempotency_key: bool
     verify: Callable[[StepContext], Settled[Any] | None] | None
     inline: bool
+    bulkhead: Bulkhead | None
     min_budget: Seconds | None
     reserve: Seconds | None
     name: str | None
@@ -63,6 +65,7 @@ class Step(StepKey[T]):
     idempotency_key: bool = False
     verify: Callable[[StepContext], Settled[Any] | None] | None = field(default=None, repr=False)
     inline: bool = False
+    bulkhead: Bulkhead | None = field(default=None, repr=False)
     min_budget: float = 0.0
     reserve: float = 0.0
 
@@ -134,6 +137,7 @@ def _made(
         idempotency_key=bool(options.get("idempotency_key", False)),
         verify=options.get("verify"),
         inline=bool(options.get("inline", False)),
+        bulkhead=_bulkhead(options.get("bulkhead")),
         min_budget=_min_budget(options.get("min_budget"), min_budget, limit),
         reserve=not_negative("reserve", options.get("reserve"), reserve),
     )
@@ -217,6 +221,12 @@ def _retries(value: object) -> int:
         raise TypeError(f"retries= must be a whole number, got {type(value).__name__}")
     if value < 0:
         raise UsageError(f"retries= must be 0 or more, got {value}")
+    return value
+
+
+def _bulkhead(value: object) -> Bulkhead | None:
+    if value is not None and not isinstance(value, Bulkhead):
+        raise TypeError(f"bulkhead= must be a Bulkhead, got {type(value).__name__}")
     return value
 
 

@@ -35,6 +35,7 @@ REASONS: Final[dict[str, str]] = {
     "transport_timeout": "No connection, or no response, within requests' timeout or the stream's connect= or response=.",
     "stream_inactive": "A stream that it read was silent for too long.",
     "unknown_outcome": "A write, or one of its attempts, timed out: the service may have done it, or may still do it.",
+    "bulkhead_full": "Its bulkhead= had no free place.",
     "dependency_failed": "A step that it needs has no value.",
     "critical_failed": "A critical step failed, or any step had a bug, which ends the run.",
     "run_cancelled": "The caller's token was cancelled.",

@@ -2,7 +2,7 @@
 
 from typing import Any, assert_type
 
-from streamguard import Chain, ChainResult, Settled, StepContext, StepReport, suggest_limits
+from streamguard import Bulkhead, Chain, ChainResult, Settled, StepContext, StepReport, suggest_limits
 from streamguard._chain import Step
 
 agent = Chain("agent", deadline=1.2, messages={"completed": "Fine.", "cancelled": lambda result: result.id})
@@ -52,6 +52,7 @@ def plain(ctx: StepContext) -> float:
 
 
 called = agent.step(plain, limit=1, name="called")
+bounded = agent.step(plain, name="bounded", bulkhead=Bulkhead(2, wait=0.1))
 added = agent.add(plain, name="added", fallback=None, verify=lambda ctx: Settled(True, 1.0))
 
 
