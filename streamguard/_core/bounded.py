@@ -15,12 +15,12 @@ from typing import Any, TypeVar
 from ..errors import DeadlineExceededError, StreamCancelledError, StreamguardError, UsageError
 from ..telemetry.events import ThreadAbandoned
 from ..telemetry.hooks import emit
+from .calls import Call
 from .cancel import CancelToken, current_token, set_current_token
 from .clock import monotonic
 from .deadline import Deadline, current_deadline, deadline
 from .limits import seconds_of
 from .pump import End, Pump
-from .workers import Call
 
 __all__ = [
     "GRACE_SECONDS",

@@ -5,8 +5,7 @@ it puts arrives in order; what it returns or raises becomes the `End` marker. Ca
 from the cancelling thread: the consumer is free even if the reader cannot be woken.
 """
 
-import contextlib
-import contextvars
+import functools
 import queue
 import threading
 import traceback
@@ -18,10 +17,8 @@ from ..classify import walk
 from ..errors import StreamguardError
 from .cancel import CancelToken
 from .cut_throttle import TURN_SECONDS, turns
-from .thread_hooks import thread_ends
+from .tasks import Task
 from .waits import take
-
-__all__ = ["End", "Feed", "Pump", "forget_frames"]
 
 R = TypeVar("R")
 
@@ -88,19 +85,16 @@ class Pump(Generic[R]):
         self.token = token
         self._queue: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self.feed = Feed(token, self._queue.put, capacity)
-        context = contextvars.copy_context()
-        self.thread = threading.Thread(
-            target=context.run, args=(_run, read, self.feed), name=f"streamguard-{name}", daemon=True
-        )
+        self._task = Task(functools.partial(_run, read, self.feed), name=name)
         self._forget = token.on_cancel(_stopper(self._queue, self.feed))
 
     def start(self) -> None:
-        """Start the reader. Raises StreamguardError if the interpreter can start no thread (any more)."""
+        """Start the reader. Raises StreamguardError if the interpreter cannot start a thread."""
         try:
-            self.thread.start()
-        except RuntimeError as exc:
+            self._task.start()
+        except StreamguardError:
             self._forget()
-            raise StreamguardError(f"no reader thread could be started: {exc}") from exc
+            raise
 
     def get(self, seconds: float | None) -> object:
         """Return the next item, waiting at most *seconds* (None: without end; 0: not at all). Raises `queue.Empty`.
@@ -121,14 +115,12 @@ class Pump(Generic[R]):
 
     def join(self, grace: float) -> bool:
         """Wait at most *grace* seconds for the thread to end; return whether it is gone. Never waits for itself."""
-        if self.thread is threading.current_thread():
-            return False
-        if self.thread.ident is not None:
-            # In the instant between its first step and the end of start() it cannot be joined. It will find that it is
-            # stopped, as one that has not begun.
-            with contextlib.suppress(RuntimeError):
-                self.thread.join(grace)
-        return not self.thread.is_alive()
+        return self._task.join(grace)
+
+    @property
+    def thread(self) -> threading.Thread:
+        """The reader thread."""
+        return self._task.thread
 
 
 def _stopper(items: "queue.SimpleQueue[Any]", feed: Feed) -> Callable[[], None]:
@@ -158,7 +150,6 @@ def _run(read: Callable[[Feed], R], feed: Feed) -> None:
             _put_end(feed, End(failure=exc))
     finally:
         del read, feed  # this frame is in the traceback
-        thread_ends()
 
 
 def _put_end(feed: Feed, end: End[R]) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from ..telemetry.events import CloserFailed
 from ..telemetry.hooks import emit
 
-__all__ = ["at_thread_end", "thread_ends"]
+__all__ = ["at_thread_end", "run_thread_hooks"]
 
 _actions: list[Callable[[], object]] = []
 
@@ -19,7 +19,7 @@ def at_thread_end(action: Callable[[], object]) -> None:
         _actions.append(action)
 
 
-def thread_ends() -> None:
+def run_thread_hooks() -> None:
     """Call what was registered, in the thread that is done."""
     for action in _actions:
         try:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Self, TypeVar
 
 from .._core import monotonic
 from .._core.limits import NOT_GIVEN, Limit, NotGiven
+from .._core.tasks import Task
 from ..errors import StreamguardError, UsageError
 from ..telemetry.logs import log_line
 from ..telemetry.pools import take_place
@@ -67,13 +68,14 @@ class DispatchQueue:
         self._running: dict[str, Execution] = {}
         self._changed = threading.Condition()
         self._stopping = False
-        self._thread: threading.Thread | None = None
+        self._thread: Task | None = None
 
     def start(self) -> Self:
         """Start to take entries. Idempotent."""
         if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name="streamguard-queue", daemon=True)
-            self._thread.start()
+            thread = Task(self._run, name="queue")
+            thread.start()
+            self._thread = thread
         return self
 
     def submit(
@@ -180,7 +182,7 @@ class DispatchQueue:
         self._stopping = True
         self._wake()
         if self._thread is not None:
-            self._thread.join()
+            self._thread.join(None)
         for execution in list(self._running.values()):
             if not drain:
                 execution.cancel_all(QUEUE_CLOSED)

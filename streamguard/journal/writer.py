@@ -1,5 +1,6 @@
 """The thread that writes entries to a journal. The end of a stream never waits for it, and takes no lock."""
 
+import functools
 import logging
 import queue
 import threading
@@ -8,7 +9,9 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from .._core.clock import wall
+from .._core.tasks import Task
 from .._core.waits import happens
+from ..errors import StreamguardError
 from ..telemetry.logs import log_line
 from .builders import instant
 from .entries import JournalEntry
@@ -92,8 +95,8 @@ class Writer:
         if self._running.setdefault("thread", me) is not me:
             return
         try:
-            threading.Thread(target=self._run, args=(me,), name="streamguard-journal", daemon=True).start()
-        except RuntimeError:  # no more threads, or the interpreter exits: the next entry tries again
+            Task(functools.partial(self._run, me), name="journal").start()
+        except StreamguardError:  # no more threads, or the interpreter exits: the next entry tries again
             self._running.pop("thread", None)
 
     def _run(self, me: object) -> None:

@@ -25,7 +25,7 @@ from streamguard import (
     current_token,
     deadline,
 )
-from streamguard._core import workers
+from streamguard._core import calls, tasks
 from streamguard._core.bounded import run_until
 from streamguard._core.clock import monotonic
 from streamguard._core.deadline import Deadline
@@ -186,8 +186,8 @@ def test_what_ignores_its_cancel_is_left_behind(gate: threading.Event) -> None:
 
 def test_late_is_no_success(monkeypatch: pytest.MonkeyPatch) -> None:
     """A result that is here, but came after the instant, is an error: a caller that was held up gets none either."""
-    wait = workers.Call.wait
-    monkeypatch.setattr(workers.Call, "wait", lambda call, seconds: wait(call, None))
+    wait = calls.Call.wait
+    monkeypatch.setattr(calls.Call, "wait", lambda call, seconds: wait(call, None))
     with pytest.raises(DeadlineExceededError) as late:
         bounded_call(time.sleep, LIMIT + 0.05, limit=LIMIT)
     assert not late.value.overran
@@ -278,7 +278,7 @@ def test_no_thread_to_be_had(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(threading.Thread, "start", refuse)
     for call in (lambda: bounded_call(int, limit=1), lambda: reused(int)):
-        with pytest.raises(StreamguardError, match="no thread could be started"):
+        with pytest.raises(StreamguardError, match="cannot start the thread streamguard-call"):
             call()
 
 
@@ -326,7 +326,7 @@ def test_a_worker_that_is_busy_serves_nobody_else(gate: threading.Event) -> None
 
 def test_a_worker_that_is_about_to_end_loses_no_call(monkeypatch: pytest.MonkeyPatch) -> None:
     """Calls that meet workers in the very moment of giving up are all served."""
-    monkeypatch.setattr(workers, "_IDLE_SECONDS", 0)
+    monkeypatch.setattr(tasks, "_IDLE_SECONDS", 0)
     results: list[int] = []
 
     def many() -> None:

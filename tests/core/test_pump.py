@@ -292,7 +292,9 @@ def test_no_thread_can_be_started(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(threading.Thread, "start", refuse)
     token = CancelToken()
     made: Pump[Any] = Pump(lambda feed: None, token)
-    with pytest.raises(StreamguardError, match="no reader thread could be started: can't start new thread") as caught:
+    with pytest.raises(
+        StreamguardError, match="cannot start the thread streamguard-reader: can't start new thread"
+    ) as caught:
         made.start()
     assert isinstance(caught.value.__cause__, RuntimeError)
     assert made.join(0)
@@ -314,7 +316,7 @@ def test_a_stream_without_a_thread_fails_once(monkeypatch: pytest.MonkeyPatch) -
     stream = guarded_stream("GET", "http://127.0.0.1:9/", retry=5)
     with monkeypatch.context() as patched:
         patched.setattr(threading.Thread, "start", refuse)
-        with pytest.raises(StreamguardError, match="no reader thread"):
+        with pytest.raises(StreamguardError, match="cannot start the thread"):
             next(stream)
     assert list(stream) == []
     assert (stream.report.outcome, stream.report.error_type) == ("error", "StreamguardError")

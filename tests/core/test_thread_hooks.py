@@ -8,6 +8,7 @@ import pytest
 from streamguard import DeadlineExceededError, bounded_call, guarded_stream
 from streamguard._core import thread_hooks
 from streamguard._core.thread_hooks import at_thread_end
+from streamguard.dispatch import run_command
 from streamguard.testing import Gateway
 
 from .helpers import wait_until
@@ -65,7 +66,7 @@ def test_the_same_function_is_called_once() -> None:
 
     at_thread_end(action)
     at_thread_end(action)
-    thread_hooks.thread_ends()
+    thread_hooks.run_thread_hooks()
     assert calls == [1]
 
 
@@ -81,3 +82,13 @@ def test_what_an_action_raises_stops_nothing(caplog: pytest.LogCaptureFixture) -
     wait_until(lambda: len(names) == 1)
     assert "a closer failed" in caplog.text
     assert "hush" not in caplog.text
+
+
+def test_the_thread_of_on_stall() -> None:
+    """The caller's `on_stall` runs in a thread of ours too: connections that a framework keeps for it are closed."""
+    names = ends_in()
+    ran: list[str] = []
+    result = run_command(["sleep", "60"], idle=0.1, on_stall=lambda stall: ran.append(threading.current_thread().name))
+    assert result.limit == "idle"
+    assert ran == ["streamguard-on-stall"]
+    wait_until(lambda: "streamguard-on-stall" in names)

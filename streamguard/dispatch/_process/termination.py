@@ -2,9 +2,10 @@
 
 import logging
 import signal
-import threading
 from collections.abc import Callable
 
+from ..._core.tasks import Task
+from ...errors import StreamguardError
 from ...telemetry.logs import log_line
 from .spawn import Child
 
@@ -120,9 +121,12 @@ class _Hook:
         self._run = run
         self._wake = wake
         self.until = until
-        self._thread = threading.Thread(target=self._call, name="streamguard-on-stall", daemon=True)
         self._done = False
-        self._thread.start()
+        try:
+            Task(self._call, name="on-stall").start()
+        except StreamguardError as exc:
+            self._done = True
+            _log_failure(exc)
 
     def over(self, now: float) -> bool:
         return self._done or now >= self.until
@@ -131,7 +135,11 @@ class _Hook:
         try:
             self._run()
         except Exception as exc:
-            log_line(logging.WARNING, "on_stall_failed", "on_stall failed", error_type=type(exc).__name__)
+            _log_failure(exc)
         finally:
             self._done = True
             self._wake()
+
+
+def _log_failure(exc: Exception) -> None:
+    log_line(logging.WARNING, "on_stall_failed", "on_stall failed", error_type=type(exc).__name__)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final, Literal, TypeVar
 
 from ..._core import Deadline
 from ..._core.bounded import run_until
+from ..._core.tasks import Task
 from ...errors import DeadlineExceededError, StreamguardError
 from ...telemetry.logs import log_line
 from .._data.rows import ExecutionRecord, ResponseRecord, TurnRecord
@@ -59,7 +60,7 @@ class SafeWrites:
         self._running = 0
         self._lock = threading.Lock()
         self._keeper: queue.SimpleQueue[None] | None = None
-        self._keeping: threading.Thread | None = None
+        self._keeping: Task | None = None
 
     def begin_execution(self, record: ExecutionRecord, losses: LostRecords) -> None:
         """Record a running dispatch."""
@@ -140,10 +141,14 @@ class SafeWrites:
         with self._lock:
             self._running += change
             if self._running and self._keeper is None:
-                self._keeper = queue.SimpleQueue()
-                keep = functools.partial(_keep, self, self._keeper, self.store.lease / 3)
-                self._keeping = threading.Thread(target=keep, name="streamguard-lease", daemon=True)
-                self._keeping.start()
+                keeper: queue.SimpleQueue[None] = queue.SimpleQueue()
+                keeping = Task(functools.partial(_keep, self, keeper, self.store.lease / 3), name="lease")
+                try:
+                    keeping.start()
+                except StreamguardError as exc:  # the next turn tries again
+                    log_line(logging.WARNING, "lease_not_renewed", "cannot renew the lease", error_type=type(exc).__name__)
+                else:
+                    self._keeper, self._keeping = keeper, keeping
             elif not self._running and self._keeper is not None:
                 self._keeper.put(None)
                 self._keeper = None

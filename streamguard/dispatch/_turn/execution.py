@@ -1,6 +1,5 @@
 """One dispatch: its turns side by side or one after another, what stops them, and what they come to."""
 
-import contextvars
 import functools
 import os
 import threading
@@ -9,9 +8,9 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from ..._core import CancelToken, monotonic
-from ..._core.thread_hooks import thread_ends
+from ..._core.tasks import Task
 from ..._core.waits import happens
-from ...errors import UsageError
+from ...errors import StreamguardError, UsageError
 from ...telemetry import DispatchFinished, emit
 from .._data.outcome import DispatchOutcome, TurnOutcome
 from .._data.rows import ExecutionRecord
@@ -83,7 +82,7 @@ class Execution:
         self._turns: list[TurnOutcome] = []
         self._tally = Tally()
         self._began = monotonic()
-        self._thread: threading.Thread | None = None
+        self._thread: Task | None = None
         self._owner = os.getpid()
         # Only this, which takes no lock, may run where the token is cancelled: in a signal handler, say, or a finalizer.
         self._forget = bool if cancel is None else cancel.on_cancel(lambda: self.batch.cancel(USER_CANCEL))
@@ -95,14 +94,12 @@ class Execution:
 
     def start(self) -> None:
         """Start, and return at once."""
-        context = contextvars.copy_context()
-        run = functools.partial(context.run, self._run)
-        thread = threading.Thread(target=run, name="streamguard-dispatch", daemon=True)
+        task = Task(self._run, name="dispatch")
         try:
-            thread.start()
+            task.start()
         finally:
             # Ctrl-C may come in just when it has begun to run.
-            self._thread = thread if thread.ident is not None else None
+            self._thread = task if task.thread.ident is not None else None
 
     def wait(self, seconds: float | None = None) -> bool:
         """Wait at most *seconds* for the end; return whether it has come."""
@@ -158,7 +155,6 @@ class Execution:
             self._on_end()
             if self._channel is not None:
                 self._channel.end(self.failure or self.outcome or RuntimeError("the dispatch came to nothing"))
-            thread_ends()
 
     def _run_recorded(self) -> None:
         writes = self._services.writes
@@ -207,20 +203,18 @@ class Execution:
         return added
 
     def _run_side_by_side(self) -> None:
-        threads = []
-        run: Callable[[], object]
+        tasks = []
         for member in self.plan.members:
-            context = contextvars.copy_context()
-            run = functools.partial(context.run, functools.partial(self._run_turn, member))
-            thread = threading.Thread(target=run, name=f"streamguard-turn-{member.name}", daemon=True)
+            run = functools.partial(self._run_turn, member)
+            task = Task(run, name=f"turn-{member.name}")
             try:
-                thread.start()
-            except RuntimeError:  # no thread more: this one has nothing else to do
+                task.start()
+            except StreamguardError:  # this thread has nothing else to do
                 run()
             else:
-                threads.append(thread)
-        for thread in threads:
-            thread.join()
+                tasks.append(task)
+        for task in tasks:
+            task.join(None)
 
     def _run_turn(self, member: Member) -> TurnOutcome:
         plan = TurnPlan(

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from ..._core import monotonic
 from ..._core.clock import longest_wait
+from ..._core.tasks import Task
 from .._data.output_timeout import Activity, Diagnosis, Fire, OutputTimeout
 from .._data.turn_events import Event
 from .._process.cpu_activity import ActivityProbe
@@ -110,7 +111,7 @@ class Supervisor:
         self._lock = threading.Lock()
         self._timers: set[Timer] = set()
         self._bell: queue.SimpleQueue[bool] = queue.SimpleQueue()
-        self._thread: threading.Thread | None = None
+        self._thread: Task | None = None
 
     def watch(self, timer: Timer) -> None:
         """Ask *timer* from now on."""
@@ -119,8 +120,9 @@ class Supervisor:
         with self._lock:
             self._timers.add(timer)
             if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="streamguard-supervisor", daemon=True)
-                self._thread.start()
+                thread = Task(self._run, name="supervisor")
+                thread.start()
+                self._thread = thread
         self.wake()
 
     def wake(self) -> None:

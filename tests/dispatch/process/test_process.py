@@ -365,7 +365,7 @@ def test_a_thread_that_cannot_start_leaves_no_process(monkeypatch: pytest.Monkey
         raise RuntimeError("can't start new thread")
 
     monkeypatch.setattr(threading.Thread, "start", refused)
-    with pytest.raises(StreamguardError, match="no reader thread"):
+    with pytest.raises(StreamguardError, match="cannot start the thread"):
         run_command(shell("sleep 60"))
 
 
