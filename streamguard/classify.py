@@ -20,8 +20,6 @@ import urllib3.exceptions as u3
 
 from . import errors
 
-__all__ = ["RETRYABLE_STATUS", "Classification", "causes_of", "classify", "http_status", "transport_code"]
-
 Kind = Literal["cancel", "deadline", "transport", "http", "server", "protocol", "unknown"]
 Diagnosis = Literal["fail-fast", "retryable"]
 

@@ -22,16 +22,6 @@ from .deadline import Deadline, current_deadline, deadline
 from .limits import seconds_of
 from .pump import End, Pump
 
-__all__ = [
-    "GRACE_SECONDS",
-    "abandoned_threads",
-    "bounded_call",
-    "left_behind",
-    "refuse_deferring",
-    "refuse_unrun",
-    "run_until",
-]
-
 T = TypeVar("T")
 
 GRACE_SECONDS = 0.04

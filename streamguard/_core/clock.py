@@ -12,8 +12,6 @@ import functools
 import threading
 import time
 
-__all__ = ["longest_wait", "monotonic", "wall"]
-
 monotonic: "functools.partial[float]"
 wall: "functools.partial[float]"
 if hasattr(time, "clock_gettime"):

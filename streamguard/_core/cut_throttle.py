@@ -8,8 +8,6 @@ So a few of them cut at a time, and the others sleep.
 import queue
 from types import TracebackType
 
-__all__ = ["TURN_SECONDS", "Turns", "turns"]
-
 TURN_SECONDS = 0.002
 """How long a thread that is being stopped may make others wait that want to stop theirs."""
 _STUCK_SECONDS = 0.5

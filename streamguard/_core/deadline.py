@@ -12,8 +12,6 @@ from .ambient import Ambient, Block
 from .clock import monotonic
 from .limits import seconds_of
 
-__all__ = ["Deadline", "current_deadline", "deadline", "shield"]
-
 
 @dataclass(frozen=True, slots=True, order=True)
 class Deadline:

@@ -2,8 +2,6 @@
 
 import os
 
-__all__ = ["forks"]
-
 
 class _Forks:
     """Count the forks between this process and the one that first called `watch()`."""

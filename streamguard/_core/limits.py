@@ -14,8 +14,6 @@ from typing import Any, Final, Literal
 
 from ..errors import UsageError
 
-__all__ = ["NOT_GIVEN", "Limit", "NotGiven", "Timeouts", "configure", "parse_duration", "seconds_of"]
-
 Limit = float | str | timedelta | None
 """A limit as callers give it: seconds, a duration as text (`"90s"`, `"1m30s"`, `"off"`), a `timedelta`, or None."""
 

@@ -3,8 +3,6 @@
 from enum import Enum
 from typing import Final
 
-__all__ = ["FIRED", "Fired", "SilenceClock"]
-
 
 class Fired(Enum):
     """The type of `FIRED`."""

@@ -5,8 +5,6 @@ from collections.abc import Callable
 from ..telemetry.events import CloserFailed
 from ..telemetry.hooks import emit
 
-__all__ = ["at_thread_end", "run_thread_hooks"]
-
 _actions: list[Callable[[], object]] = []
 
 

@@ -11,8 +11,6 @@ from typing import TypeVar
 
 from .clock import longest_wait, monotonic
 
-__all__ = ["happens", "take"]
-
 T = TypeVar("T")
 
 _PART_SECONDS = 0.5

@@ -23,8 +23,6 @@ from .run.run import run
 from .stdio import open_outputs
 from .tail.tail import tail
 
-__all__ = ["main"]
-
 
 class _Root(click.Group):
     """A group that ends like other commands when interrupted, and when nobody reads its output any more.

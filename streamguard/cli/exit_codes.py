@@ -2,8 +2,6 @@
 
 from enum import IntEnum
 
-__all__ = ["Exit"]
-
 
 class Exit(IntEnum):
     """Exit codes; those of timeout(1) and of the shell, where they have one."""

@@ -10,8 +10,6 @@ from ..errors import UsageError
 from ..testing import AgentAPI, Gateway, Left, Request, parse_script
 from ..testing.wire import ENCODINGS, FRAMINGS
 
-__all__ = ["gateway", "gateway_agent"]
-
 _LOOK_SECONDS = 0.05
 
 

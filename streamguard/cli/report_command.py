@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from ..journal import JournalEntry
     from ..journal.store import JournalStore
 
-__all__ = ["report"]
-
 T = TypeVar("T")
 _SHARE = click.FloatRange(0, 1, min_open=True, max_open=True)
 

@@ -5,8 +5,6 @@ import signal
 from collections.abc import Callable, Iterator
 from types import FrameType
 
-__all__ = ["ENDING", "Terminated", "heard", "raised"]
-
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 """Signals at which the programs that a command has started must be ended."""
 

@@ -10,8 +10,6 @@ from typing import IO, Any
 
 import click
 
-__all__ = ["descriptor_of", "has_room", "open_outputs", "write_record"]
-
 
 def open_outputs() -> None:
     """Lead an output that was closed at the start nowhere; show a question mark for what an output cannot say."""

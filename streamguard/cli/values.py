@@ -10,8 +10,6 @@ import click
 
 from .._core import parse_duration
 
-__all__ = ["read_body", "read_duration", "read_headers", "read_pause", "read_token"]
-
 _HEADER = re.compile(r"([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ \t]*([^\r\n\0]*)")
 
 

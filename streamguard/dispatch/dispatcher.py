@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from ._data.rows import ExecutionRecord
     from ._records.records import RecordStore
 
-__all__ = ["DispatchStream", "Dispatcher"]
-
 _CLOSE_SECONDS = 15.0
 READER_LEFT = "reader_left"
 DISPATCHER_CLOSED = "dispatcher_closed"

@@ -5,8 +5,6 @@ from django.apps import AppConfig
 from .connections import close_connections_of_our_threads
 from .settings import apply_limits, load_settings
 
-__all__ = ["StreamguardConfig"]
-
 
 class StreamguardConfig(AppConfig):  # type: ignore[misc] # Django has no types
     """Validate `STREAMGUARD`, apply its LIMITS, and see to the database connections of our threads."""

@@ -8,8 +8,6 @@ import termios
 from collections.abc import Callable, Mapping
 from typing import Any
 
-__all__ = ["LOOK_SECONDS", "departure_of"]
-
 LOOK_SECONDS = 0.25
 """How often to look, while the upstream is silent."""
 

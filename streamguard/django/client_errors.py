@@ -8,8 +8,6 @@ from django.http import HttpResponse, JsonResponse
 from ..classify import classify
 from ..errors import IncompleteStreamError, StreamguardError
 
-__all__ = ["failure_of", "failure_response", "status_of"]
-
 _SENTENCES = {
     "cancel": "The answer was cancelled.",
     "deadline": "The answer took too long.",

@@ -4,8 +4,6 @@ from django.db import connections
 
 from .._core.thread_hooks import at_thread_end
 
-__all__ = ["close_connections", "close_connections_of_our_threads"]
-
 
 def close_connections_of_our_threads() -> None:
     """Close what a thread of ours has opened when what it ran ends: a chain's step, a member, an `auth=` of yours.

@@ -11,8 +11,6 @@ from ..errors import DeadlineExceededError
 from .client_errors import failure_response
 from .settings import Settings, load_settings
 
-__all__ = ["BUDGET_ATTRIBUTE", "DeadlineMiddleware"]
-
 BUDGET_ATTRIBUTE = "streamguard_deadline"
 """The attribute of a request that holds its `Deadline`."""
 

@@ -13,8 +13,6 @@ from django.core.exceptions import ImproperlyConfigured
 from .._core import Timeouts, configure
 from .._core.limits import LIMITS, seconds_of
 
-__all__ = ["Settings", "apply_limits", "load_settings"]
-
 _HEADER = re.compile(r"[A-Za-z0-9-]+")
 
 

@@ -18,8 +18,6 @@ from .middleware import BUDGET_ATTRIBUTE
 from .settings import load_settings
 from .sse_frames import EventBody, Render, default_render
 
-__all__ = ["sse_response"]
-
 _HEADERS = {
     "Cache-Control": "no-cache, no-transform",
     "Content-Encoding": "identity",  # or GZipMiddleware would collect what it compresses

@@ -26,8 +26,6 @@ from .._stream import HEARTBEAT, GuardedStream
 from ..errors import StreamguardError
 from .client_errors import failure_of
 
-__all__ = ["PING", "EventBody", "Render", "data_frame", "default_render", "end_frame", "error_frame"]
-
 Render = Callable[[Any], Any]
 """Makes of a chunk what is sent: text as it is, None or `""` for nothing, anything else as JSON."""
 

@@ -10,8 +10,6 @@ from contextlib import AbstractContextManager, ExitStack, nullcontext
 from .events import Event, Hook, Scope
 from .logs import log_event, log_line
 
-__all__ = ["defer", "emit", "flush", "get_hooks", "scope", "set_hooks", "witness"]
-
 _DEFERRED_EVENTS = 1000
 """How many events that a finalizer left may wait; beyond that the oldest are lost."""
 

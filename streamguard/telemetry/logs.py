@@ -20,8 +20,6 @@ from .events import (
     TurnFinished,
 )
 
-__all__ = ["log_event", "log_line"]
-
 _UNLOGGED = frozenset({"report", "upstream", "gaps", "deadline", "total"})
 """Fields that hold a host, the name of a model (an argument of the caller's), what the report's do, or too much."""
 

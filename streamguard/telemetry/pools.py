@@ -5,8 +5,6 @@ from collections.abc import Callable
 from .events import ConcurrencyChanged
 from .hooks import emit
 
-__all__ = ["take_place"]
-
 _taken: dict[str, set[object]] = {}
 
 

@@ -2,8 +2,6 @@
 
 from typing import Final
 
-__all__ = ["provider_of"]
-
 _BY_HOST: Final = (
     ("", "openai.azure.com", "azure.ai.openai"),
     ("inference", "ai.azure.com", "azure.ai.inference"),

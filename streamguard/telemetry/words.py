@@ -2,8 +2,6 @@
 
 import re
 
-__all__ = ["word"]
-
 _WORD = re.compile(r"[A-Za-z][\w.]{0,39}", re.ASCII)
 
 

@@ -11,8 +11,6 @@ from ..exit_codes import Exit
 from .demo_console import Stage
 from .demo_scenes import Act, bare_call, retried_stream, stalled_stream
 
-__all__ = ["demo"]
-
 ACTS: tuple[Callable[[Stage], Act], ...] = (bare_call, retried_stream, stalled_stream)
 TITLES = ("call", "attempts", "phase", "chunks", "outcome", "took", "the server saw")
 _PAUSE_SECONDS = 1.0

@@ -5,8 +5,6 @@ from collections.abc import Iterable
 from rich.console import Console
 from rich.table import Table
 
-__all__ = ["Stage"]
-
 _TABLE_WIDTH = 76
 
 

@@ -13,8 +13,6 @@ from ...errors import StreamguardError, StreamInactivityTimeoutError
 from ...testing import Gateway, Request
 from .demo_console import Stage
 
-__all__ = ["Act", "bare_call", "retried_stream", "stalled_stream"]
-
 READ_TIMEOUT = 1.5
 """Seconds: what the bare call believes to be its limit."""
 STUCK_SECONDS = 5.0

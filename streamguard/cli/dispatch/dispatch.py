@@ -8,8 +8,6 @@ import click
 from ...errors import UsageError
 from ..values import read_duration
 
-__all__ = ["dispatch"]
-
 
 @click.command()
 @click.argument("file", type=click.Path(dir_okay=False, path_type=Path))

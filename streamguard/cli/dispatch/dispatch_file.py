@@ -11,8 +11,6 @@ from ..._core import parse_duration
 from ...dispatch import CommandMember, Member, StreamMember
 from ...errors import UsageError
 
-__all__ = ["DispatchFile", "read_dispatch_file"]
-
 _TOP = {"conversation", "prompt", "prompt_file", "mode", "output_timeout", "tool_timeout", "first", "records", "members"}
 _LIMITS = ("output_timeout", "tool_timeout", "first")
 _COMMAND = {"format", "resume", "env", "cwd", "pty", "ignore", "final", "grace", "linger"}

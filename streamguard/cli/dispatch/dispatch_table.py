@@ -10,8 +10,6 @@ from ..._core import monotonic
 from ..._text import printable, storable
 from ...dispatch import DispatchOutcome, Event, Kind, MemberEvent
 
-__all__ = ["DispatchTable", "last_line"]
-
 _TAIL = 200
 _STYLES = {"completed": "green", "failed": "bold red", "cancelled": "yellow", "interrupted": "yellow"}
 

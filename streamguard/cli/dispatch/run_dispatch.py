@@ -20,8 +20,6 @@ from ..stdio import write_record
 from .dispatch_file import read_dispatch_file
 from .dispatch_table import DispatchTable, last_line
 
-__all__ = ["run_dispatch"]
-
 
 def run_dispatch(
     file: Path,

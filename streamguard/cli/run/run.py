@@ -10,8 +10,6 @@ from ..exit_codes import Exit
 from ..stdio import descriptor_of, has_room, write_record
 from ..values import read_duration, read_pause
 
-__all__ = ["run"]
-
 Command = Callable[..., None]
 
 

@@ -7,8 +7,6 @@ from ..._text import printable
 from ...dispatch._command.command_result import CommandResult
 from ..exit_codes import Exit
 
-__all__ = ["RunVerdict"]
-
 
 @dataclass(frozen=True, slots=True)
 class RunVerdict:

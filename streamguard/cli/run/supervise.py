@@ -28,8 +28,6 @@ from ..signals import heard
 from ..stdio import descriptor_of, has_room
 from .run_result import RunVerdict
 
-__all__ = ["PATIENCE", "supervise"]
-
 _ON_STALL_SECONDS = 9.0
 _ON_STALL_GRACE = 0.5
 _LOOK_SECONDS = 0.2

@@ -16,8 +16,6 @@ from ..output import Output, reader_has_left
 from .status_line import StatusLine, status_text
 from .tail_options import Ask
 
-__all__ = ["Screen"]
-
 _TICK = 0.25
 """Seconds between two looks at a silent stream."""
 

@@ -6,8 +6,6 @@ from ..._core import Timeouts
 from ..._stream import StreamReport
 from ..._text import counted
 
-__all__ = ["StatusLine", "status_text"]
-
 # Index (which scrolls, if it must) and one up again make room below; between save and restore the cursor is lent.
 _ROOM_BELOW = "\x1bD\x1b[A"
 _BELOW, _BACK = "\x1b7\x1b[B\r\x1b[K", "\x1b8"

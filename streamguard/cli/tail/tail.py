@@ -17,8 +17,6 @@ from .screen import Screen
 from .tail_options import Ask
 from .tail_result import Verdict
 
-__all__ = ["tail"]
-
 Command = Callable[..., None]
 
 

@@ -12,8 +12,6 @@ from ..exit_codes import Exit
 from ..signals import Terminated
 from .tail_options import Secrets
 
-__all__ = ["Verdict"]
-
 
 @dataclass(frozen=True, slots=True)
 class Verdict:

@@ -19,8 +19,6 @@ from .command_options import CommandOptions, CommandPlan
 from .command_result import CommandResult
 from .command_watch import CommandWatch, RawOutput
 
-__all__ = ["CommandStream", "iter_command", "run_command"]
-
 T = TypeVar("T", Event, RawOutput)
 
 

@@ -11,8 +11,6 @@ from dataclasses import dataclass
 from .._data.output_timeout import Activity, Diagnosis, Fire, OutputTimeout
 from .._data.turn_events import Event, Kind
 
-__all__ = ["FINISHED", "CommandClock", "LimitFired", "Limits"]
-
 FINISHED = "finished"
 """The reason to stop a program that has said its result, and lingers."""
 

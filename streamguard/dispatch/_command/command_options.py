@@ -17,8 +17,6 @@ from .command_clock import Limits
 from .command_result import Stall
 from .command_watch import Heard
 
-__all__ = ["CommandOptions", "CommandPlan"]
-
 _LONGEST = threading.TIMEOUT_MAX / 4
 """Seconds: sums of a few of these are still what `threading` can wait for."""
 

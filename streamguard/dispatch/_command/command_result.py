@@ -8,8 +8,6 @@ from .._data.output_timeout import Diagnosis
 from .._process.snapshot import ProcessSnapshot
 from .command_clock import LimitFired
 
-__all__ = ["CommandResult", "Stall", "timeout_sentence"]
-
 _SILENT = ("first", "idle", "tool")
 
 

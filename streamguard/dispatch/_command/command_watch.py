@@ -15,8 +15,6 @@ from .._process.snapshot import ProcessSnapshot, take_snapshot
 from .command_clock import FINISHED, CommandClock, LimitFired
 from .command_result import CommandResult, Stall, timeout_sentence
 
-__all__ = ["CommandWatch", "Heard", "RawOutput"]
-
 _TAIL_BYTES = 64 * 1024
 _TEXT_BYTES = 16 * 1024 * 1024
 _EVENT_BYTES = 512

@@ -6,8 +6,6 @@ from ...errors import UsageError
 from .._data.turn_events import Event, Kind
 from .member import TurnContext
 
-__all__ = ["CallableMember"]
-
 Said = str | Event
 
 

@@ -13,8 +13,6 @@ from .._data.turn_events import STARTUP_TIMEOUT, Event, Kind
 from .._process.snapshot import SnapshotProbe
 from .member import TurnContext
 
-__all__ = ["PRESETS", "CommandMember", "Preset"]
-
 _TO_LEAVE = 5.0
 """Seconds, besides the grace, in which what has been stopped is drained, looked for, and reaped."""
 

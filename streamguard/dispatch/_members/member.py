@@ -8,8 +8,6 @@ from ..._core import CancelToken
 from .._data.turn_events import Event
 from .._process.cpu_activity import ActivityProbe
 
-__all__ = ["Member", "TurnContext"]
-
 
 def _unheard(_probe: ActivityProbe | None) -> None:
     """Nobody measures this turn's activity."""

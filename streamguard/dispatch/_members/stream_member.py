@@ -24,8 +24,6 @@ from ...errors import (
 from .._data.turn_events import STARTUP_TIMEOUT, Event, Kind
 from .member import TurnContext
 
-__all__ = ["StreamMember"]
-
 _CODES: tuple[tuple[type[StreamguardError], str], ...] = (
     (DeadlineExceededError, "deadline_exceeded"),
     (EmptyStreamError, "empty_stream"),

@@ -2,8 +2,6 @@
 
 from .._data.status import TurnEnd
 
-__all__ = ["TurnCell"]
-
 
 class TurnCell:
     """Holds one `TurnEnd`, decided once. It has no lock: callable from any thread, and under any other's lock."""

@@ -12,8 +12,6 @@ from .._data.turn_events import Event
 if TYPE_CHECKING:
     from .._data.outcome import DispatchOutcome
 
-__all__ = ["Channel", "Inlet", "MemberEvent", "size_of"]
-
 _CAPACITY = 1 << 18
 _OVERHEAD = 200
 

@@ -9,8 +9,6 @@ from .._data.status import ExecutionStatus
 from .._members.member import Member
 from .execution import Follow, Limits, Mode, Plan
 
-__all__ = ["Prompt", "by_name", "plan_of"]
-
 Prompt = str | Callable[[str], str]
 
 

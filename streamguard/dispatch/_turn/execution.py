@@ -21,8 +21,6 @@ from .channel import Channel
 from .timer import Supervisor
 from .turn import Services, Turn, TurnPlan
 
-__all__ = ["Execution", "Follow", "Limits", "Mode", "Plan"]
-
 Mode = Literal["parallel", "serial"]
 Follow = Callable[[TurnOutcome], Iterable[Member]]
 

@@ -16,8 +16,6 @@ from .channel import size_of
 from .session_lock import Custody, Entrance, Ticket
 from .timer import Timer
 
-__all__ = ["NOT_STARTED", "Reading", "TurnState", "said_by"]
-
 NOT_STARTED = "not_started"
 """The error code of a member whose program cannot be started: missing, or not executable."""
 

@@ -7,8 +7,6 @@ from enum import Enum
 
 from ..._core import CancelToken
 
-__all__ = ["Custody", "Entrance", "Ticket"]
-
 
 class Entrance(Enum):
     """How waiting for a session ended."""

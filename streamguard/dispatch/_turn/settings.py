@@ -12,8 +12,6 @@ from ...errors import UsageError
 from ...telemetry.logs import log_line
 from .execution import Limits
 
-__all__ = ["VARIABLE", "limits_of"]
-
 VARIABLE = "CLI_TIMEOUT_MS"
 """The environment variable that holds the output timeout, in milliseconds."""
 

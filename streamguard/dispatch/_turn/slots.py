@@ -14,8 +14,6 @@ from ...telemetry.logs import log_line
 from .._data.status import PREEMPTED
 from .cell import TurnCell
 
-__all__ = ["Hold", "SlotTable"]
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Hold:

@@ -12,8 +12,6 @@ from .._data.output_timeout import Activity, Diagnosis, Fire, OutputTimeout
 from .._data.turn_events import Event
 from .._process.cpu_activity import ActivityProbe
 
-__all__ = ["Supervisor", "Timer"]
-
 
 class Timer:
     """The one output timer of a turn.

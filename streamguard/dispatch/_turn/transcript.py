@@ -13,8 +13,6 @@ from .._data.turn_events import Event, Kind
 from .._process.cpu_activity import ActivityProbe
 from .._process.snapshot import SnapshotProbe
 
-__all__ = ["Answer", "diagnostics_of", "evidence_of"]
-
 _LONGEST = 1 << 22
 _EVIDENCE_SECONDS = 2.0
 

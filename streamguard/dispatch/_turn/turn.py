@@ -31,8 +31,6 @@ from .slots import Hold, SlotTable
 from .timer import Supervisor, Timer
 from .transcript import Answer, diagnostics_of, evidence_of
 
-__all__ = ["STOP_GRACE", "Services", "Turn", "TurnPlan"]
-
 _FAULT = "dispatch_error"
 STOP_GRACE = 5.0
 """Seconds that a stopped member may take to leave, unless it has a `stop_grace` of its own. One that has said `done` has a
