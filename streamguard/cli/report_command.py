@@ -1,5 +1,6 @@
-"""`streamguard report`: what the journal holds, summed up, or one story of it."""
+"""`streamguard report`: a summary of the journal, its failures, or one entry."""
 
+import json
 import os
 from collections.abc import Callable, Sequence
 from contextlib import closing
@@ -12,7 +13,7 @@ from ..errors import UsageError
 from ..journal.lifecycle import VARIABLE, open_store
 from ..journal.limit_advice import AdviceOptions, advise
 from ..journal.report_tables import unreadable_rows
-from ..journal.summary import summed_up
+from ..journal.summary import KINDS, Summary, summed_up
 from .exit_codes import Exit
 from .values import read_duration
 
@@ -26,12 +27,14 @@ _SHARE = click.FloatRange(0, 1, min_open=True, max_open=True)
 
 @click.command()
 @click.option("--journal", metavar="URL", help="The journal's database. Default: that of the variable STREAMGUARD_JOURNAL.")
-@click.option("--id", "wanted", metavar="ID", help="Tell the story of this stream, run, turn or execution.")
+@click.option("--id", "wanted", metavar="ID", help="Show this stream, run or turn, or the turns of this execution.")
+@click.option("--failures", is_flag=True, help="List the failures, with their ids.")
 @click.option("--name", metavar="NAME", help="Only streams, chains and members of this name.")
 @click.option("--since", metavar="DURATION", callback=read_duration, help="Only what began so long ago at most.")
 @click.option(
     "--html", "page", type=click.File("w", encoding="utf-8"), metavar="FILE", help="Write a page with plots to this file."
 )
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.option(
     "--quantile", type=_SHARE, default=0.99, metavar="SHARE", help="Of what went well, how much a limit must spare: 0.99."
 )
@@ -42,9 +45,11 @@ def report(
     /,
     journal: str | None,
     wanted: str | None,
+    failures: bool,
     name: str | None,
     since: float | None,
     page: IO[str] | None,
+    as_json: bool,
     quantile: float,
     confidence: float,
 ) -> None:
@@ -58,21 +63,63 @@ def report(
     with closing(_opened(journal)) as store:
         if wanted is not None:
             found = _read(store, lambda: store.find(wanted))
-            _tell(found, page, store.unreadable)
+            _show_entries(found, page, as_json, store.unreadable)
             ctx.exit(Exit.COMPLETE if found else Exit.FAILED)
-        summary = _read(store, lambda: summed_up(store.entries(since=_instant(since), name=name)))
+        entries = store.entries(since=_instant(since), name=name)
+        if failures:
+            found = _read(store, lambda: [entry for entry in entries if entry.failed and entry.kind in KINDS])
+            _show_failures(found, page, as_json, store.unreadable)
+            return
+        summary = _read(store, lambda: summed_up(entries))
         summary.unreadable = store.unreadable
         summary.narrowed = name is not None or since is not None
-    options = AdviceOptions(quantile, confidence)
+    _show_summary(summary, AdviceOptions(quantile, confidence), page, as_json)
+
+
+def _show_summary(summary: Summary, options: AdviceOptions, page: IO[str] | None, as_json: bool) -> None:
+    from ..journal import report_html, report_json, report_text
+
     advice = advise(summary, options)
-    if page is None:
-        from ..journal.report_text import report_text
-
-        click.echo(report_text(summary, advice, options))
+    if page is not None:
+        page.write(report_html.report_page(summary, advice, options))
+    elif as_json:
+        click.echo(json.dumps(report_json.summary_data(summary, advice, options), indent=2))
     else:
-        from ..journal.report_html import report_page
+        click.echo(report_text.report_text(summary, advice, options))
 
-        page.write(report_page(summary, advice, options))
+
+def _show_failures(found: "Sequence[JournalEntry]", page: IO[str] | None, as_json: bool, unreadable: int) -> None:
+    from ..journal.report_text import failures_text
+
+    _note_unreadable(unreadable)
+    if page is not None or as_json:
+        _show_as_data(found, page)
+    else:
+        click.echo(failures_text(found))
+
+
+def _show_entries(found: "Sequence[JournalEntry]", page: IO[str] | None, as_json: bool, unreadable: int) -> None:
+    _note_unreadable(unreadable)
+    if not found:
+        click.echo("the journal has no such id", err=True)
+    if as_json or (found and page is not None):
+        _show_as_data(found, page)
+    elif found:
+        click.echo("\n\n".join(map(str, found)))
+
+
+def _note_unreadable(count: int) -> None:
+    if count:
+        click.echo(unreadable_rows(count), err=True)
+
+
+def _show_as_data(found: "Sequence[JournalEntry]", page: IO[str] | None) -> None:
+    from ..journal import report_html, report_json
+
+    if page is not None:
+        page.write(report_html.entries_page(found))
+    else:
+        click.echo(json.dumps(report_json.entries_data(found), indent=2))
 
 
 def _opened(url: str | None) -> "JournalStore":
@@ -97,16 +144,3 @@ def _read(store: "JournalStore", read: Callable[[], T]) -> T:
 
 def _instant(ago: float | None) -> float:
     return 0.0 if ago is None else max(0.0, wall() - ago)
-
-
-def _tell(found: "Sequence[JournalEntry]", page: IO[str] | None, unreadable: int) -> None:
-    if unreadable:
-        click.echo(unreadable_rows(unreadable), err=True)
-    if not found:
-        click.echo("the journal has no such id", err=True)
-    elif page is None:
-        click.echo("\n\n".join(map(str, found)))
-    else:
-        from ..journal.report_html import entries_page
-
-        page.write(entries_page(found))

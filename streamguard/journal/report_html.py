@@ -6,7 +6,16 @@ from collections.abc import Iterator, Sequence
 from .._svg import Lane, Span, draw
 from .entries import JournalEntry, headline
 from .limit_advice import AdviceOptions, LimitAdvice
-from .report_tables import Histogram, ReportTable, advice_table, explained, histograms, outcome_tables, title
+from .report_tables import (
+    Histogram,
+    ReportTable,
+    advice_table,
+    explained,
+    failures_table,
+    histograms,
+    outcome_tables,
+    title,
+)
 from .summary import Summary
 
 _ROW, _LABEL, _BAR, _COUNT = 20, 120, 420, 80
@@ -18,12 +27,14 @@ _STYLE = (
 
 
 def report_page(summary: Summary, advice: Sequence[LimitAdvice], options: AdviceOptions) -> str:
-    """Return counts, histograms and advice as a page."""
+    """Return counts, histograms, advice and the last failures as a page."""
     parts = [f"<p>{html.escape(title(summary))}</p>"]
     parts += map(_table, outcome_tables(summary))
     parts += map(_bars, histograms(summary))
     if advice:
         parts += [_table(advice_table(advice, options)), f"<p>{html.escape(explained(options))}</p>"]
+    if summary.failures:
+        parts.append(_table(failures_table(summary.failures)))
     return _page("streamguard report", parts)
 
 

@@ -1,11 +1,12 @@
 """A summary as tables and histograms, for the text and for the page. Pure."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from .._svg import format_seconds
 from .._text import counted, one_line
 from ..telemetry.events import GAP_BOUNDS
+from .entries import JournalEntry
 from .limit_advice import AdviceOptions, LimitAdvice
 from .summary import Summary
 
@@ -67,6 +68,12 @@ def outcome_tables(summary: Summary) -> list[ReportTable]:
     ]
 
 
+def failures_table(entries: Iterable[JournalEntry]) -> ReportTable:
+    """Return a row for each of *entries*, with its id."""
+    columns = ("started (UTC)", "kind", "name", "id", "outcome", "stopped in", "took", "error")
+    return ReportTable("Failures", columns, tuple(map(_failure_row, entries)))
+
+
 def histograms(summary: Summary) -> list[Histogram]:
     """Return the times to the first chunk, and the gaps, of all streams."""
     found = (
@@ -90,6 +97,12 @@ def explained(options: AdviceOptions) -> str:
         f"{options.needed} of them); with margin: 1.5 times that. Calls that a limit cut are not among the successes: if a "
         "limit fires often, look at that first. Nothing is applied automatically."
     )
+
+
+def _failure_row(entry: JournalEntry) -> tuple[str, ...]:
+    known = (entry.kind, entry.name, entry.id, entry.outcome, entry.stopped_in)
+    words = (one_line(word or "-") for word in known)
+    return f"{entry.started_at:%Y-%m-%d %H:%M:%S}", *words, format_seconds(entry.seconds), entry.error_type or "-"
 
 
 def _advice_row(advice: LimitAdvice) -> tuple[str, ...]:

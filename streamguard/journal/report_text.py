@@ -3,8 +3,18 @@
 import textwrap
 from collections.abc import Iterator, Sequence
 
+from .entries import JournalEntry
 from .limit_advice import AdviceOptions, LimitAdvice
-from .report_tables import Histogram, ReportTable, advice_table, explained, histograms, outcome_tables, title
+from .report_tables import (
+    Histogram,
+    ReportTable,
+    advice_table,
+    explained,
+    failures_table,
+    histograms,
+    outcome_tables,
+    title,
+)
 from .summary import Summary
 
 _LONGEST_BAR = 40
@@ -13,6 +23,11 @@ _LONGEST_BAR = 40
 def report_text(summary: Summary, advice: Sequence[LimitAdvice], options: AdviceOptions) -> str:
     """Return counts, histograms and advice, in lines."""
     return "\n".join(_lines(summary, advice, options))
+
+
+def failures_text(entries: Sequence[JournalEntry]) -> str:
+    """Return one line for each failure, with its id."""
+    return "\n".join(_table(failures_table(entries))).lstrip() if entries else "No failures."
 
 
 def _lines(summary: Summary, advice: Sequence[LimitAdvice], options: AdviceOptions) -> Iterator[str]:

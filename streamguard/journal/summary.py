@@ -10,6 +10,11 @@ from .._core.limits import LIMITS
 from ..telemetry.events import GAP_BOUNDS
 from .entries import JournalEntry, Moment
 
+KINDS = ("stream", "run", "turn")
+"""What a summary counts."""
+
+_LAST_FAILURES = 50
+
 _FOLLOWS = {"connect": "response", "response": "first"}
 """The phase after each phase: the duration is a sample only if the attempt reached it."""
 
@@ -41,6 +46,9 @@ class Summary:
         self.fired_at: dict[str, float] = {}
         """The value of each limit when it last fired."""
 
+        self.failures: collections.deque[JournalEntry] = collections.deque(maxlen=_LAST_FAILURES)
+        """The last failures, the newest last."""
+
     def kind(self, kind: str) -> list[tuple[str, str, int]]:
         """Return outcome, place and count of each group of *kind*, the largest first."""
         groups = [(outcome, place, count) for (each, outcome, place), count in self.counts.items() if each == kind]
@@ -54,6 +62,8 @@ class Summary:
         self.began = min(self.began or entry.started_at, entry.started_at)
         self.ended = max(self.ended or entry.started_at, entry.started_at)
         self.counts[entry.kind, entry.outcome, entry.stopped_in or "-"] += 1
+        if entry.failed:
+            self.failures.append(entry)
         {"stream": self._stream, "run": self._run, "turn": self._turn}[entry.kind](entry)
 
     def _stream(self, entry: JournalEntry) -> None:

@@ -1,8 +1,10 @@
 """`streamguard report`: counts, histograms, advice, and one story, out of a journal that real streams left."""
 
+import json
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing
+from datetime import datetime
 from pathlib import Path
 
 import pytest
@@ -244,3 +246,59 @@ def test_a_journal_that_nobody_can_read_says_so(url: str, tmp_path: Path) -> Non
     with closing(sqlite3.connect(tmp_path / "journal.db")) as database, database:
         database.execute("update streamguard_journal set moments = '{oops'")
     assert invoke("report", "--journal", url).stdout == "No entries; 2 rows could not be read.\n"
+
+
+def test_failures_are_listed_with_their_ids(url: str, tmp_path: Path) -> None:
+    """`--failures` lists each failure with its id, under which `--id` shows it; the page shows the ids too."""
+    _, stream, run, turn = kept(url, good_stream, failing_stream, run_that_waits, lambda: turn_that_hangs()[0])
+    lines = words(invoke("report", "--journal", url, "--failures").stdout)
+    assert lines[:2] == ["Failures", "started (UTC) kind name id outcome stopped in took error"]
+    assert [line.split()[2:5] for line in lines[2:]] == [
+        ["stream", "chat", stream],
+        ["run", "agent", run],
+        ["turn", "agent-1", turn],
+    ]
+    assert lines[2].endswith("StreamInactivityTimeoutError")
+    narrowed = words(invoke("report", "--journal", url, "--failures", "--name", "agent").stdout)
+    assert [line.split()[4] for line in narrowed[2:]] == [run]
+    for options in ([], ["--failures"]):
+        page = tmp_path / "page.html"
+        assert invoke("report", "--journal", url, "--html", str(page), *options).exit_code == 0
+        assert all(str(id) in page.read_text(encoding="utf-8") for id in (stream, run, turn))
+
+
+def test_without_failures_the_list_says_so(url: str) -> None:
+    """A journal of successes has no failures: that is a success of the command, too."""
+    filled(url, 1)
+    result = invoke("report", "--journal", url, "--failures")
+    assert (result.exit_code, result.stdout) == (0, "No failures.\n")
+    assert json.loads(invoke("report", "--journal", url, "--failures", "--json").stdout) == []
+
+
+def test_json_is_one_document(url: str) -> None:
+    """`--json` prints the summary, the failures, or the entry of an id, as JSON and nothing else."""
+    _, stream, _ = kept(url, good_stream, failing_stream, run_that_waits)
+    summary = json.loads(invoke("report", "--journal", url, "--json").stdout)
+    assert {"kind": "stream", "outcome": "timeout", "stopped_in": "idle", "count": 1} in summary["outcomes"]
+    assert summary["failures"][0]["id"] == stream
+    advice = {each["limit"]: each for each in summary["advice"]}
+    assert (advice["idle"]["fired"], advice["idle"]["fired_at"], advice["idle"]["suggested"]) == (1, 0.1, None)
+    assert sum(bucket["count"] for bucket in summary["time_to_first_chunk"]) == 2
+    assert summary["gaps"][-1]["up_to"] is None
+    failures = json.loads(invoke("report", "--journal", url, "--failures", "--json").stdout)
+    assert [(entry["kind"], entry["outcome"]) for entry in failures] == [
+        ("stream", "timeout"),
+        ("run", "waiting_external_service"),
+    ]
+    assert datetime.fromisoformat(failures[0]["started_at"]).tzinfo is not None
+    (entry,) = json.loads(invoke("report", "--journal", url, "--id", str(stream), "--json").stdout)
+    assert entry == failures[0]
+    missing = invoke("report", "--journal", url, "--id", "none", "--json")
+    assert (missing.exit_code, json.loads(missing.stdout)) == (1, [])
+
+
+def test_the_summary_of_an_empty_journal_is_json_too(url: str) -> None:
+    """Without entries there are no times, and no advice."""
+    filled(url, 1)
+    empty = json.loads(invoke("report", "--journal", url, "--name", "none", "--json").stdout)
+    assert (empty["from"], empty["outcomes"], empty["advice"], empty["failures"]) == (None, [], [], [])

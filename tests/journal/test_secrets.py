@@ -13,7 +13,8 @@ from streamguard.dispatch import CallableMember, Dispatcher
 from streamguard.dispatch import Event as Said
 from streamguard.journal.limit_advice import AdviceOptions, advise
 from streamguard.journal.report_html import entries_page, report_page
-from streamguard.journal.report_text import report_text
+from streamguard.journal.report_json import entries_data, summary_data
+from streamguard.journal.report_text import failures_text, report_text
 from streamguard.journal.summary import summed_up
 from streamguard.testing import Gateway
 
@@ -84,6 +85,8 @@ def test_nothing_of_request_response_or_error_is_kept(tmp_path: Path) -> None:
         *map(repr, [*entries, *recent_failures()]),
         *map(str, entries),
         report_text(summary, advice, options),
+        failures_text(entries),
+        json.dumps([summary_data(summary, advice, options), entries_data(entries)]),
         report_page(summary, advice, options),
         entries_page(entries),
         *(file.read_bytes().decode("latin-1") for file in tmp_path.iterdir()),
