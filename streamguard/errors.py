@@ -86,8 +86,10 @@ class StreamguardError(Exception):
         super().__init__(message)
         self._set(message, details)
 
+    _stream = ""  # host, name and id of the stream, if the message is the server's or a decoder's
+
     def __str__(self) -> str:
-        return self.message
+        return f"{self.message} ({self._stream})" if self._stream else self.message
 
     def __reduce__(self) -> tuple[Any, ...]:
         state = {key: value for key, value in self.__dict__.items() if key not in ("message", "request", "response")}

@@ -1,4 +1,4 @@
-"""The errors of a stream, each with what was known and which knob to turn."""
+"""The errors of a stream: what was expected, what came, and which argument to change."""
 
 import http.client
 from typing import Any
@@ -10,6 +10,7 @@ from .._core.clock import monotonic
 from .._core.limits import Timeouts
 from .._http import RefusedHeaderError
 from .._sse import Assembler
+from .._text import counted
 from ..classify import classify, transport_code
 from ..errors import (
     DeadlineExceededError,
@@ -27,13 +28,13 @@ from .timing.clocks import Alarm, Phase
 from .upstream.attribution import callers_own, innermost, is_callers_function, unusable_redirect
 
 _ADVICE = {
-    Phase.CONNECT: "Raise connect= if the way to the upstream is slow; check name, port and proxy.",
-    Phase.RESPONSE: "Raise response= if the upstream may think this long before it sends headers.",
-    Phase.FIRST: "Raise first= if the model may take this long to begin; comments do not count, dead= watches the line.",
-    Phase.IDLE: "Raise idle= if the model may pause this long; comments do not count, dead= watches the line.",
-    Phase.DEAD: "Raise dead= if the upstream sends heartbeats less often than this.",
+    Phase.CONNECT: "Raise connect= if the network is slow; check host, port and proxy.",
+    Phase.RESPONSE: "Raise response= if the server may take this long to send headers.",
+    Phase.FIRST: "Raise first= if the model may take this long to begin. Comments do not count; dead= limits the time without a byte.",
+    Phase.IDLE: "Raise idle= if the model may pause this long. Comments do not count; dead= limits the time without a byte.",
+    Phase.DEAD: "Raise dead= if the server sends heartbeats less often than this.",
 }
-_WAITED_FOR = {
+_MISSING = {
     Phase.CONNECT: "no connection",
     Phase.RESPONSE: "no response headers",
     Phase.FIRST: "no first chunk",
@@ -51,7 +52,7 @@ _ARGUMENTS: tuple[tuple[type[Exception], str], ...] = (
 
 _REQUESTS_OWN = (requests.RequestException, urllib3.exceptions.HTTPError)
 _QUOTED_CHARACTERS = 200
-"""How much of what is no event an error quotes."""
+"""How much of lines that are not part of an event an error quotes."""
 
 
 class Failures:
@@ -66,9 +67,8 @@ class Failures:
     def limit(self, alarm: Alarm) -> StreamguardError:
         """Return the error for a phase limit that fired."""
         phase, recorder, now, limit = alarm.phase, self._recorder, monotonic(), alarm.limit or 0.0
-        source = self._limits.source(phase.value)
         message = (
-            f"{_WAITED_FOR[phase]} for {alarm.elapsed:.1f} s ({phase.value}={limit:g}, {source}): "
+            f"{_MISSING[phase]} for {alarm.elapsed:.1f} s ({self._limit_of(phase, limit)}): "
             f"{self._so_far()}. {_ADVICE[phase]}{self._hint(phase)}"
         )
         details = self._details(phase) | {"limit": limit, "elapsed": alarm.elapsed}
@@ -88,15 +88,15 @@ class Failures:
         """Return the error for the spent `total=` or ambient deadline."""
         if scope == "total" and limit is not None and limit <= 0:
             what = f"total={limit:g} ({self._limits.source('total')}) is already spent: nothing was sent"
-            knob = "Raise total=; None means no limit."
+            advice = "Raise total=; None means no limit."
         elif scope == "total":
             what = f"the whole call took longer than total={limit:g} ({self._limits.source('total')})"
-            knob = "Raise total= if it may take this long."
+            advice = "Raise total= if it may take this long."
         else:
-            what, knob = "the surrounding deadline() passed", "Give the deadline() block more time."
+            what, advice = "the surrounding deadline() passed", "Give the deadline() block more time."
         phase = self._recorder.phase
         where = "" if phase is Phase.NEW else f" in phase {phase.value}"
-        message = f"{what}{where}: {self._so_far()}. {knob}"
+        message = f"{what}{where}: {self._so_far()}. {advice}"
         elapsed = self._recorder.lifetime
         return DeadlineExceededError(message, **self._details(phase), scope=scope, limit=limit, elapsed=elapsed)
 
@@ -104,19 +104,19 @@ class Failures:
         """Return the error for the caller's own cancel."""
         return StreamCancelledError(f"cancelled: {self._so_far()}", **self._details(self._recorder.phase), reason=reason)
 
-    def incomplete(self, missing: str, strays: bytes) -> IncompleteStreamError:
+    def incomplete(self, missing: str, unparsed: bytes) -> IncompleteStreamError:
         """Return the error for a body that ended without saying that it was complete; *missing* says what it lacks.
 
-        *strays* are lines that came between the events, and belong to none.
+        *unparsed* are lines between the events that are not part of one.
         """
         kind = IncompleteStreamError if self._recorder.chunks else EmptyStreamError
         what = missing if self._recorder.chunks else "an empty stream"
-        words = strays.decode("utf-8", "replace").strip()[:_QUOTED_CHARACTERS]
+        quoted = unparsed.decode("utf-8", "replace").strip()[:_QUOTED_CHARACTERS]
         message = (
             f"{what}: {self._so_far()}."
-            + (" All that came is in .partial_text." if self._text else "")
-            + (f" Between the events stood {words!r}." if words else "")
-            + " If this upstream always ends so, strict=False accepts it."
+            + (" The text that arrived is in .partial_text." if self._text else "")
+            + (f" Unparsed lines between events: {quoted!r}." if quoted else "")
+            + " If this server never sends an end marker, pass strict=False."
         )
         return kind(message, **self._details(self._recorder.phase))
 
@@ -139,15 +139,17 @@ class Failures:
         return error
 
     def _refused(self, exc: BaseException, phase: Phase) -> StreamguardError | None:
-        """Return the error for what requests or http.client would not send; None if the fault lies elsewhere."""
+        """Return the error for what requests or http.client did not send; None if the fault lies elsewhere."""
         if self._recorder.headers_at is not None or isinstance(exc, requests.HTTPError):  # a hook's raise_for_status()
             return None
         if is_callers_function(innermost(exc)):
             return None
         if isinstance(exc, RefusedHeaderError):
-            return UsageError("http.client refused headers=: a name or a value cannot be sent")
+            return UsageError("headers= has a name or a value that http.client refuses to send")
         if isinstance(exc, UnicodeError):
-            return UsageError("an argument cannot be sent: a header must be Latin-1, with an ASCII name, a text UTF-8")
+            return UsageError(
+                "an argument cannot be encoded: a header must be Latin-1 with an ASCII name, a body that is a str UTF-8"
+            )
         if phase is Phase.RESPONSE and isinstance(exc, ValueError) and isinstance(exc, _REQUESTS_OWN):
             return self._completed(unusable_redirect(exc), phase)
         if isinstance(exc, requests.RequestException | urllib3.exceptions.LocationValueError):
@@ -159,7 +161,7 @@ class Failures:
         fault = innermost(exc)
         answered = self._recorder.headers_at is not None or code in ("EPROTO", "ELOOP")
         answered = answered or isinstance(fault, http.client.IncompleteRead)
-        silent = "" if answered else "; not one byte of a response had come"
+        silent = "" if answered else "; not one byte of a response arrived"
         message = f"{code} in phase {phase.value}: {type(fault).__name__}{_why(fault)}{silent}; {self._so_far()}"
         details = self._details(phase)
         if code == "ETIMEDOUT":
@@ -169,17 +171,19 @@ class Failures:
     def _timed_out_below(
         self, exc: BaseException, phase: Phase, message: str, details: dict[str, Any]
     ) -> TransportTimeoutError:
-        """Return the error for a timeout of requests' own, given to a Session without our adapter, or the kernel's."""
+        """Return the error for a timeout of requests' own, which a Session without our adapter raises, or the kernel's."""
         if isinstance(exc, requests.ConnectTimeout):
             phase = Phase.CONNECT
-        told = isinstance(exc, requests.Timeout | urllib3.exceptions.TimeoutError)  # else nobody was given our limit
-        limit = getattr(self._limits, phase.value, None) if told else None
+        ours = isinstance(exc, requests.Timeout | urllib3.exceptions.TimeoutError)  # requests was given our limit
+        limit = getattr(self._limits, phase.value, None) if ours else None
         if phase in (Phase.CONNECT, Phase.RESPONSE) and limit is not None:
-            source = self._limits.source(phase.value)
-            message = f"{_WAITED_FOR[phase]} ({phase.value}={limit:g}, {source}): {message}. {_ADVICE[phase]}"
+            message = f"{_MISSING[phase]} ({self._limit_of(phase, limit)}): {message}. {_ADVICE[phase]}"
         return TransportTimeoutError(message, **details | {"phase": phase.value, "limit": limit})
 
     def _completed(self, exc: StreamguardError, phase: Phase) -> StreamguardError:
+        """Add to an error that was built elsewhere what is known of the stream."""
+        if exc.id is None and exc.host is None and not isinstance(exc, UsageError):
+            exc._stream = self._identity()
         for key, value in {**self._details(phase), "status_code": self._recorder.status_code}.items():
             if getattr(exc, key, value) is None:
                 setattr(exc, key, value)
@@ -206,21 +210,31 @@ class Failures:
             "partial_text": self._text,
         }
 
+    def _limit_of(self, phase: Phase, limit: float) -> str:
+        return f"{phase.value}={limit:g}, {self._limits.source(phase.value)}"
+
     def _so_far(self) -> str:
+        """Say what had arrived (counts of zero are left out: an SDK does not report bytes), and in which attempt."""
         r = self._recorder
-        of = f" of {self._max_attempts}" if self._max_attempts else ""
-        name = f", stream {r.name!r}" if r.name else ""
-        host = f", host {r.host}" if r.host else ""
-        return (
-            f"{r.chunks} chunks, {r.bytes} bytes and {r.comments} comments had come in {r.lifetime:.1f} s; "
-            f"attempt {r.attempts}{of}{host}{name}, id {r.id}"
-        )
+        counts = [counted(n, noun) for n, noun in ((r.bytes, "byte"), (r.comments, "comment")) if n]
+        if r.chunks or counts:
+            counts.insert(0, counted(r.chunks, "chunk"))
+        received = " and ".join(filter(None, (", ".join(counts[:-1]), *counts[-1:]))) or "nothing"
+        last = f" of {r.attempts}" if r.attempts == self._max_attempts and r.attempts > 1 else ""
+        attempt = f"attempt {r.attempts}{last}, " if r.attempts else ""
+        return f"received {received} in {r.lifetime:.1f} s; {attempt}{self._identity()}"
+
+    def _identity(self) -> str:
+        r = self._recorder
+        host = f"host {r.host}, " if r.host else ""
+        name = f"stream {r.name!r}, " if r.name else ""
+        return f"{host}{name}id {r.id}"
 
     def _hint(self, phase: Phase) -> str:
         if phase is not Phase.FIRST or self._recorder.last_byte_at is not None:
             return ""
         if self._recorder.headers_at is None:  # a pipe, say
-            return " Not one byte arrived: whoever writes may be buffering."
+            return " Not one byte arrived: the writer may be buffering its output."
         return " Nothing arrived after the headers: a proxy or compression may be buffering the stream."
 
 

@@ -250,7 +250,7 @@ def test_an_error_frame_is_raised(
     error = run.error
     assert run.texts == ["a"]
     assert isinstance(error, InStreamError)
-    assert (str(error), error.type, error.code, error.partial_text) == (message, kind, code, "a")
+    assert (error.message, error.type, error.code, error.partial_text) == (message, kind, code, "a")
     assert error.body == frame.removeprefix("event ").removeprefix("error | ")
     assert (error.status_code, run.stream.report.outcome) == (200, "error")
 

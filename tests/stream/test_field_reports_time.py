@@ -74,7 +74,7 @@ def test_B001_total_bounds_the_whole_transfer(streamguard_gateway: Streams, scri
     assert isinstance(seen.error, DeadlineExceededError)
     assert isinstance(seen.error, OSError)
     assert seen.error.errno == errno.ETIMEDOUT
-    assert "total=0.4" in str(seen.error)
+    assert "total=0.4" in seen.error.message
     assert 0.4 <= seen.elapsed < 0.4 + PROMPT
     wait_until(lambda: not has_reader(stream))
     gateway.wait_left()
@@ -338,9 +338,9 @@ def test_B018_a_total_of_zero_is_already_spent(streamguard_gateway: Streams, spe
 
 
 @pytest.mark.parametrize("name", ["connect", "response", "first", "idle", "dead", "total", "heartbeat", "end_grace"])
-@pytest.mark.parametrize(("wrong", "kind"), [(float("nan"), ValueError), (True, TypeError), ("5", TypeError)])
+@pytest.mark.parametrize(("wrong", "kind"), [(float("nan"), ValueError), (True, TypeError), ("soon", ValueError)])
 def test_B018_nonsense_is_refused_by_name(name: str, wrong: object, kind: type[Exception]) -> None:
-    """NaN, bool and str are no limits, and the error says which argument it was."""
+    """NaN, a bool and a text without a duration are refused, and the error says which argument it was."""
     with pytest.raises(kind, match=f"^{name}="):
         guarded_stream("GET", "http://localhost/", **{name: wrong})  # type: ignore[call-overload]
 
@@ -825,7 +825,7 @@ def test_B052_an_error_frame_keeps_its_details(streamguard_gateway: Streams) -> 
     body = '{"error":{"message":"m","type":"t","code":"c"}}'
     seen = consume(stream_from(streamguard_gateway(f"chat a\nevent {body}\nstall")))
     assert isinstance(seen.error, InStreamError)
-    assert (str(seen.error), seen.error.type, seen.error.code, seen.error.body) == ("m", "t", "c", body)
+    assert (seen.error.message, seen.error.type, seen.error.code, seen.error.body) == ("m", "t", "c", body)
     assert (seen.text, seen.error.partial_text) == ("a", "a")
 
 

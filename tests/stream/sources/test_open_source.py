@@ -228,7 +228,7 @@ class TestRefusals:
             {"cancel": 1},
             {"name": 1},
             {"timeouts": 1},
-            {"idle": "soon"},
+            {"idle": b"5"},
             {"retry": "often"},
         ],
     )

@@ -97,9 +97,9 @@ def test_a_heartbeat_tells_the_nearest_limit(streamguard_gateway: Serve, around:
         assert left is None if most is None else left is not None and 5 < left <= most
 
 
-@pytest.mark.parametrize("wrong", ["5", True, object()])
+@pytest.mark.parametrize("wrong", [b"5", True, object()])
 def test_what_is_no_heartbeat(wrong: object) -> None:
-    """It takes seconds or None, as `heartbeat=` does."""
+    """It takes seconds, a duration or None, as `heartbeat=` does."""
     stream = guarded_stream("GET", "http://127.0.0.1:9/")
     with pytest.raises(TypeError, match="heartbeat="):
         stream.heartbeat = wrong  # type: ignore[assignment]
