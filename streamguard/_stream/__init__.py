@@ -1,4 +1,4 @@
-"""guarded_stream: the stream watchdog."""
+"""Streams that cannot hang: `guarded_stream()`, `guard()`, retry."""
 
 from .._reports import StreamReport
 from .guard import guard

@@ -67,8 +67,7 @@ class EndRules:
         self._notifier.started()
         total, ambient = self._options.limits.total, current_deadline()
         own = None if total is None else Deadline.after(total)
-        nearest = min((each for each in (own, ambient) if each is not None), default=None)
-        self._waiting.deadline = nearest
+        nearest = self._waiting.deadline = Deadline.nearest(own, ambient)
         self._scope = "total" if nearest is own else "ambient"
 
     def start_attempt(self) -> None:

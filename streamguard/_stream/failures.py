@@ -27,11 +27,12 @@ from .recorder import Recorder
 from .timing.clocks import Alarm, Phase
 from .upstream.attribution import callers_own, innermost, is_callers_function, unusable_redirect
 
+_COMMENTS = "Comments do not count; dead= limits the time without a byte."
 _ADVICE = {
     Phase.CONNECT: "Raise connect= if the network is slow; check host, port and proxy.",
     Phase.RESPONSE: "Raise response= if the server may take this long to send headers.",
-    Phase.FIRST: "Raise first= if the model may take this long to begin. Comments do not count; dead= limits the time without a byte.",
-    Phase.IDLE: "Raise idle= if the model may pause this long. Comments do not count; dead= limits the time without a byte.",
+    Phase.FIRST: f"Raise first= if the model may take this long to begin. {_COMMENTS}",
+    Phase.IDLE: f"Raise idle= if the model may pause this long. {_COMMENTS}",
     Phase.DEAD: "Raise dead= if the server sends heartbeats less often than this.",
 }
 _MISSING = {
@@ -181,7 +182,7 @@ class Failures:
         return TransportTimeoutError(message, **details | {"phase": phase.value, "limit": limit})
 
     def _completed(self, exc: StreamguardError, phase: Phase) -> StreamguardError:
-        """Add to an error that was built elsewhere what is known of the stream."""
+        """Add the stream's details to an error that was built elsewhere."""
         if exc.id is None and exc.host is None and not isinstance(exc, UsageError):
             exc._stream = self._identity()
         for key, value in {**self._details(phase), "status_code": self._recorder.status_code}.items():

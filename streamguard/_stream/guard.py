@@ -1,4 +1,4 @@
-"""`guard`: the watchdog of `guarded_stream`, on a stream that somebody else opens and reads."""
+"""`guard`: the limits of `guarded_stream()`, on a stream that another library opens and reads."""
 
 import contextlib
 from collections.abc import Callable
@@ -30,29 +30,29 @@ def guard(
     abandon: bool = False,
     **keywords: Unpack[StreamKeywords],
 ) -> GuardedStream[Any]:
-    """Return an iterator over what *source* gives that cannot hang: limits, errors and report of `guarded_stream()`.
+    """Return an iterator over the items of *source* that cannot hang: limits, errors and report of `guarded_stream()`.
 
     source:    a response of requests, urllib3, httpx, httpx2 or http.client; a stream of the openai or anthropic SDK, or of
                another one over httpx; a botocore event stream; a gRPC call; a pipe, a socket, or a binary file of one; any
                iterator, with *interrupt*. Or a function that opens one of these: only such a source can be retried.
-    decode:    what bytes are: as in `guarded_stream()`. Default: `"chat"` for an HTTP response, else the bytes as they
-               come. Objects come through as they are, or through a callable (whose None is skipped).
+    decode:    how bytes are decoded, as in `guarded_stream()`. Default: `"chat"` for an HTTP response, otherwise bytes are
+               not decoded. A callable converts the objects of a source (its None is skipped).
     interrupt: a function that makes the blocked read return. It is called once, in a thread of its own.
-    abandon:   True takes a source that nobody knows how to cut; its thread is left behind. Default False.
+    abandon:   True accepts a source whose read cannot be interrupted; its thread is left behind. Default False.
     retry:     for a function: as in `guarded_stream()`. None for any other source.
 
     `counts strict end_grace heartbeat cancel name timeouts connect response first idle dead total` are those of
-    `guarded_stream()`. Raises TypeError and UsageError at once, for an unknown source too. Iterating raises what
-    `guarded_stream()` raises, and what the library itself raises where it is no fault of the transport.
+    `guarded_stream()`. Raises TypeError and UsageError at once, also for an unknown source. Iterating raises what
+    `guarded_stream()` raises, and the library's own exceptions unless they are transport errors.
 
-    A response or a stream of an SDK is closed at the end; a descriptor, a file or a socket stays open, a socket shut down
-    if it was cut.
+    A response or a stream of an SDK is closed at the end; a descriptor, a file or a socket stays open. A socket that was
+    cut is shut down.
 
     Limits
-        While a function opens its stream, there is nothing to cut: you have your error on time, the thread stays until
-        the library's own timeout, and what it opens then is closed at once. `connect` and `response` are one limit there.
-        Objects are timed as the library hands them over: `dead` cannot hear heartbeats that it swallows. Where a library
-        hides the end marker, a finish reason, or the API's last event, tells a complete stream.
+        While a function opens its stream, there is nothing to cut: you get the error on time, the thread stays until the
+        library's own timeout, and the stream that it then opens is closed at once. `connect` and `response` are one limit
+        there. Objects are timed when the library returns them: `dead` does not see heartbeats that it swallows. If a
+        library hides the end marker, a finish reason, or the API's last event, shows that a stream is complete.
     """
     refuse_unknown("guard", keywords, StreamKeywords.__annotations__.keys())
     if interrupt is not None and not callable(interrupt):
@@ -131,13 +131,15 @@ class _GivenSource:
 
     def _put(self, feed: Feed, block: Any, whole: bool) -> None:
         if not whole and not isinstance(block, bytes):
-            raise UsageError(f"decode= is for bytes, but this source gives {type(block).__name__} objects: leave it out")
+            raise UsageError(
+                f"decode= takes bytes, but this source yields {type(block).__name__} objects: leave decode= out"
+            )
         item = Item(block, monotonic()) if whole else Block(block, monotonic())
         feed.put(item, item.weight)
 
 
 def _assembler(source: Any, decode: Any) -> Assembler | None:
-    """Return what puts the message together, where there is one."""
+    """Return what puts the message together, if there is one."""
     if decode is None and gives_message(source):
         return ObjectAssembler()
     return assembler_of(decode)

@@ -64,25 +64,25 @@ def guarded_stream(method: str, url: str, *, decode: Any = "chat", **keywords: A
 
     decode:    `"chat"` (default: OpenAI-compatible chunks), `"responses"` (events of OpenAI's Responses API), `"anthropic"`
                (of the Messages API), `"events"` (`sseclient.Event`), `"json"` (each event's data), `"bytes"`, or a callable
-               on events (whose None is skipped).
-    counts:    predicate on chunks: only those count as progress; all are handed over. Default: every chunk counts.
-    strict:    False accepts a stream that ends without saying that it is complete. Default True.
+               on events (its None is skipped).
+    counts:    a function of a chunk: only chunks for which it is true count as progress; all are returned. Default: all.
+    strict:    False accepts a stream that ends without an end marker. Default True.
     end_grace: seconds of silence, after every choice has its finish reason, that complete the stream. Default 1; None: off.
     heartbeat: seconds of silence after which `next()` returns `HEARTBEAT`. Default None: never.
     retry:     None, a number of retries, or a `tenacity.Retrying`. Default: `before_first_chunk(max_retries=2)`.
     cancel:    a token whose cancel raises `StreamCancelledError` in the loop.
-    name:      your name for it, in the report, in errors and logs.
-    session:   a `requests.Session` to use, left as it is. Default: one of its own, on its own connection.
-    timeouts, or `connect response first idle dead total`: the limits, see `Timeouts`; the short forms come first.
+    name:      your name for the stream, in its report, errors and logs.
+    session:   a `requests.Session` to use; it is not changed. Default: a new one, with its own connection.
+    timeouts, or `connect response first idle dead total`: the limits, see `Timeouts`; a short form overrides `timeouts`.
 
-    Raises TypeError and UsageError at once for arguments that cannot be right. Iterating raises
+    Raises TypeError and UsageError at once for wrong arguments. Iterating raises
     `StreamInactivityTimeoutError` (silence), `TransportTimeoutError` (connect, response), `DeadlineExceededError` (total,
     or a surrounding `deadline()`), `StreamCancelledError`, `HTTPStatusError`, `NotEventStreamError`, `InStreamError`,
-    `IncompleteStreamError`, `MalformedChunkError` or `TransportError`; each once, then the iterator is at its end.
+    `IncompleteStreamError`, `MalformedChunkError` or `TransportError`, once; then the iterator is exhausted.
 
     Limits
         With a session of yours, the phases before the headers can be cut only if `streamguard.Adapter` is mounted on it.
-        Name resolution, and waiting for a slot of a blocking pool, cannot be cut: you get the error on time, the thread
+        Name resolution, and the wait for a slot of a blocking pool, cannot be cut: you get the error on time, the thread
         stays until the resolver gives up, and the report counts it.
     """
     refuse_unknown("guarded_stream", keywords, GuardedKeywords.__annotations__.keys())

@@ -10,7 +10,7 @@ CLOSED = object()
 
 
 class Over(Exception):
-    """The stream has ended, and there is nothing to tell the consumer but that."""
+    """The stream has ended quietly: the consumer gets StopIteration."""
 
 
 class Source(Protocol):
@@ -18,7 +18,7 @@ class Source(Protocol):
 
     @property
     def host(self) -> str:
-        """What messages may say about the upstream."""
+        """Host and port of the upstream, for messages."""
 
     @property
     def upstream(self) -> Upstream:
@@ -30,10 +30,10 @@ class Source(Protocol):
 
     @property
     def keeps_connection(self) -> bool:
-        """Whether a connection whose body was read to its end serves others after us."""
+        """Whether a connection whose body was read to its end serves other calls after this one."""
 
     def read(self, feed: Feed) -> None:
         """Make one attempt, in the reader thread."""
 
     def why_not_replayable(self) -> str | None:
-        """Say what prevents another attempt, or return None."""
+        """Return what prevents another attempt, or None."""

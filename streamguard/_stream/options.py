@@ -7,7 +7,7 @@ from typing import Any, Self, TypedDict
 import tenacity
 
 from .._core.cancel import CancelToken
-from .._core.limits import NOT_GIVEN, Limit, NotGiven, Timeouts, seconds_of
+from .._core.limits import LIMITS, NOT_GIVEN, Limit, NotGiven, Timeouts, seconds_of
 from .._sse import Assembler
 from ..errors import UsageError
 from .upstream.decode import Decoder, decoder_of
@@ -105,7 +105,7 @@ def seconds_above_zero(name: str, value: Limit) -> float | None:
 def _limits_of(keywords: StreamKeywords) -> Timeouts:
     """Return the limits of one call: the short forms override those of `timeouts=`."""
     timeouts = keywords.get("timeouts")
-    short: Any = {name: keywords[name] for name in LimitKeywords.__annotations__ if name in keywords}  # type: ignore[literal-required]
+    short: Any = {name: limit for name, limit in keywords.items() if name in LIMITS}
     if timeouts is None:
         return Timeouts(**short)
     _check_type("timeouts", timeouts, isinstance(timeouts, Timeouts), "a Timeouts")

@@ -6,13 +6,14 @@ from collections.abc import Callable
 from typing import Any
 
 from .._core.clock import monotonic
+from .._core.once import Once
 from .._reports import Outcome, StreamReport
 from .timing.clocks import Phase
 from .timing.gaps import GapCounts
 from .timing.trace import TraceRecorder
 
 Summary = tuple[str | None, dict[str, Any] | None]
-"""Finish reason and usage, as the stream has told them so far."""
+"""Finish reason and usage that the stream has reported so far."""
 
 
 class Recorder:
@@ -44,8 +45,8 @@ class Recorder:
         self.request_id: str | None = None
         self.status_code: int | None = None
         self.deadline_passed: tuple[str, float | None] | None = None
-        """Scope and limit of the deadline that ended it, if one did."""
-        self._final: dict[str, StreamReport] = {}
+        """Scope and limit of the deadline that ended the stream, if one did."""
+        self._final: Once[StreamReport] = Once()
 
     def start(self) -> None:
         """Note that the call starts now."""
@@ -53,7 +54,7 @@ class Recorder:
         self.started_at = datetime.datetime.now(datetime.UTC)
 
     def attempt_starts(self) -> None:
-        """Count another attempt, and forget what only the one before can have told."""
+        """Count another attempt, and forget what belongs to the one before."""
         self.attempts += 1
         self.headers_at = self.last_byte_at = None
         self.status_code = self.request_id = None
@@ -93,12 +94,11 @@ class Recorder:
     @property
     def final(self) -> StreamReport | None:
         """The frozen report, once there is one."""
-        return self._final.get("report")
+        return self._final.value
 
     def conclude(self, outcome: Outcome, *, phase: Phase | None = None, error_type: str | None = None) -> bool:
         """Freeze the report with this outcome; return False if it was frozen already."""
-        report = self.snapshot(outcome, phase=phase, error_type=error_type)
-        return self._final.setdefault("report", report) is report
+        return self._final.set(self.snapshot(outcome, phase=phase, error_type=error_type))
 
     def snapshot(
         self, outcome: Outcome = "running", *, phase: Phase | None = None, error_type: str | None = None

@@ -1,4 +1,4 @@
-"""`GuardedStream`: the iterator that a caller has in hand, whoever opened the stream."""
+"""`GuardedStream`: the iterator that a caller of `guarded_stream()` or `guard()` gets."""
 
 import threading
 import warnings
@@ -36,12 +36,12 @@ T = TypeVar("T")
 class GuardedStream(Generic[T]):
     """An iterator over a stream's chunks that cannot hang. Made by `guarded_stream()`.
 
-    It starts at the first `next()`, at `open()`, or at `with`. However it ends, the socket is free and the reader thread
-    gone: at its own end, with `close()`, with the `with` block, or when the last reference to it is dropped.
+    It starts at the first `next()`, at `open()`, or at `with`. At its end, the socket is released and the reader thread has
+    ended: when the stream ends, with `close()`, with the `with` block, or when the last reference to it is dropped.
 
     Limits
-        Limits are enforced inside `next()`: a consumer that comes back late gets the error late. In a forked child the
-        parent's stream cannot be used (`UsageError`), nor is it harmed.
+        Limits are enforced inside `next()`: a consumer that calls it late gets the error late. A forked child cannot use
+        the parent's stream (`UsageError`), and does not affect it.
     """
 
     def __init__(self, source: Source, options: StreamOptions) -> None:
@@ -75,7 +75,7 @@ class GuardedStream(Generic[T]):
         if ownership.owner == get_ident():
             before, ownership.inside = ownership.inside, True
             try:
-                if ownership.owner is not None:  # else another thread has come in this very moment
+                if ownership.owner is not None:  # else another thread has come at this very moment
                     return self._hand_over.advance()  # type: ignore[no-any-return]
             except BaseException as exc:
                 if not self._left(exc):
@@ -95,10 +95,10 @@ class GuardedStream(Generic[T]):
         raise StopIteration
 
     def open(self, *, until: Literal["headers", "first"] = "headers") -> "GuardedStream[T]":
-        """Start now, and return when the response headers (or the first chunk) are here.
+        """Start now, and return when the response headers (`until="first"`: the first chunk) are here.
 
-        Raises what `next()` would: a 401 is met here, before a view has promised its client a stream. Does nothing if that
-        point is already passed. Heartbeats are not returned while it waits.
+        Raises what `next()` would: a 401 is raised here, before a view has promised its client a stream. Does nothing if
+        that point has passed. While it waits, heartbeats are not returned.
         """
         if until not in ("headers", "first"):
             raise UsageError(f"until= takes 'headers' or 'first', not {until!r}")
@@ -123,12 +123,12 @@ class GuardedStream(Generic[T]):
     def cancel(self, reason: object = "cancelled") -> bool:
         """Make the loop over the stream raise `StreamCancelledError`, from any thread or a signal handler.
 
-        Returns False if the stream had been cancelled or closed already. After the end of the stream it changes nothing.
+        Returns False if the stream was cancelled or closed before. After the end of the stream it changes nothing.
         """
         return self._token.cancel(reason)
 
     def read(self) -> Any:
-        """Consume the rest, and return all of the text (`decode="chat"`), all bytes from here, or a list of the chunks."""
+        """Consume the rest; return the whole text (`decode="chat"`), the remaining bytes, or a list of the chunks."""
         chunks = [chunk for chunk in self if chunk is not HEARTBEAT]
         if self._assembler is not None and getattr(self._assembler, "known", True):
             return self._assembler.text
@@ -150,27 +150,27 @@ class GuardedStream(Generic[T]):
 
     @property
     def response(self) -> requests.Response:
-        """The response of the last attempt. Raises UsageError as long as there is none. Do not read its body."""
+        """The response of the last attempt. Raises UsageError until there is one. Do not read its body."""
         if self._attempt.response is None:
-            raise UsageError("there is no response yet: the stream starts at next(), open() or with")
+            raise UsageError("there is no response yet: call next() or open(), or enter the stream with `with`")
         return self._attempt.response
 
     @property
     def text(self) -> str:
-        """The text so far (`decode="chat"`); never blocks. A cancel or a deadline adds what had arrived besides."""
+        """The text so far (`decode="chat"`); never blocks. After a cancel or a deadline, it has all that had arrived."""
         return "" if self._assembler is None else self._assembler.text
 
     @property
     def message(self) -> Message:
-        """The message assembled so far. Tool calls are in it only when the stream is complete. `decode="chat"` only."""
+        """The message assembled so far. It has tool calls only when the stream is complete. `decode="chat"` only."""
         if self._assembler is None:
-            raise UsageError('a message is assembled by decode="chat", "responses" and "anthropic" only')
+            raise UsageError('there is no message: pass decode="chat", "responses" or "anthropic"')
         final = self._recorder.final
         return self._assembler.message(complete=final is not None and final.outcome == "completed")
 
     @property
     def report(self) -> StreamReport:
-        """What happened: frozen once the stream has ended, a snapshot before that."""
+        """What happened: a snapshot, frozen once the stream has ended."""
         self._settle()
         return self._recorder.final or self._recorder.snapshot()
 
@@ -187,12 +187,12 @@ class GuardedStream(Generic[T]):
         return f"<GuardedStream {report.name or report.id} {report.outcome} chunks={report.chunks}>"
 
     def _left(self, exc: BaseException) -> bool:
-        """End the stream, whatever came out of the loop; return whether that was only its quiet end."""
+        """End the stream after *exc*, whatever it is; return whether that is only the quiet end of the stream."""
         if not self._home.is_here or self._hand_over.over:
             return isinstance(exc, Over)
         self._hand_over.finish()
         if self._recorder.final is None:
-            # Not one of our endings: Ctrl-C, a signal handler's exception, a fault in the caller's counts= or decode=.
+            # Not an end that we decided: Ctrl-C, a signal handler's exception, a fault in the caller's counts= or decode=.
             outcome: Literal["error", "closed"] = "error" if isinstance(exc, Exception) else "closed"
             self._token.cancel(CLOSED)
             self._attempt.cut()
@@ -202,11 +202,11 @@ class GuardedStream(Generic[T]):
         if isinstance(exc, StreamguardError):
             forget_frames(exc)
         if isinstance(exc, StopIteration):
-            raise RuntimeError("a function of the caller's raised StopIteration") from exc  # as PEP 479 has it
+            raise RuntimeError("counts= or decode= raised StopIteration") from exc  # as PEP 479 has it
         return isinstance(exc, Over)
 
     def _settle(self) -> None:
-        """Conclude a stream that was closed or cancelled while nobody is in `next()`: else that one does it."""
+        """Conclude a stream that was closed or cancelled, unless a thread is inside `next()`, which does it."""
         if not self._token.cancelled or not self._lock.acquire(blocking=False):
             return
         try:
@@ -223,7 +223,7 @@ class GuardedStream(Generic[T]):
 
 
 def _abandon(token: CancelToken, recorder: Recorder, notifier: StreamNotifier, home: HomeProcess) -> None:
-    """Free what a collected stream held. It may run anywhere, so it calls no hook and waits for nobody."""
+    """Release what a collected stream held. It may run in any thread, so it calls no hook and waits for nothing."""
     if not home.is_here:
         return
     if recorder.started is None and not token.cancelled:

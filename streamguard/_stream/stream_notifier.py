@@ -1,7 +1,8 @@
-"""What a stream tells the hooks, and when. It holds the recorder, never the stream, so that a finalizer may keep it."""
+"""The events of a stream for the hooks. It refers to the recorder, never to the stream, so that a finalizer can use it."""
 
 from contextlib import AbstractContextManager
 
+from .._core.once import Once
 from .._reports import StreamReport
 from ..errors import TransportTimeoutError
 from ..telemetry.events import (
@@ -19,23 +20,23 @@ from .timing.clocks import Alarm, Phase
 
 
 class StreamNotifier:
-    """Tell the hooks about one stream."""
+    """Emit the events of one stream."""
 
     def __init__(self, recorder: Recorder, upstream: Upstream, *, chat: bool, every_chunk_counts: bool) -> None:
         self._recorder = recorder
         self._upstream = upstream
         self._operation = "chat" if chat or upstream.model else None
         self._every_chunk_counts = every_chunk_counts
-        self._due = {"finished": True}
-        """Empty once the end is told: whoever pops it tells."""
+        self._finished: Once[StreamReport] = Once()
+        """The report whose end was emitted."""
 
     def started(self) -> None:
-        """The call begins now."""
+        """The call begins."""
         r = self._recorder
         emit(StreamStarted(id=r.id, name=r.name, operation=self._operation, upstream=self._upstream))
 
     def attempt(self) -> AbstractContextManager[object]:
-        """An attempt begins now. Returns the context in which to make its thread."""
+        """An attempt begins. Return the context in which to make its thread."""
         r = self._recorder
         event = AttemptStarted(id=r.id, name=r.name, attempt=r.attempts)
         emit(event)
@@ -46,20 +47,20 @@ class StreamNotifier:
         self._stalled(alarm.phase, fired=False, limit=alarm.limit, silence=alarm.elapsed)
 
     def failed(self, error: BaseException) -> None:
-        """An attempt has failed: tell if it was for silence."""
+        """An attempt has failed: emit an event if silence was the reason."""
         if isinstance(error, TransportTimeoutError):
             phase = Phase(error.phase or self._recorder.phase)
             self._stalled(phase, fired=True, limit=error.limit, silence=error.elapsed)
 
     def retrying(self, error: BaseException, pause: float) -> None:
-        """There will be another attempt, after *pause* seconds."""
+        """Another attempt follows, after *pause* seconds."""
         r, error_type = self._recorder, type(error).__name__
         self._attempt_finished(error_type)
         phase = getattr(error, "phase", None) or r.phase.value
         emit(StreamRetry(id=r.id, name=r.name, attempt=r.attempts, error_type=error_type, phase=phase, pause=pause))
 
     def finished(self) -> None:
-        """The report is final. Tells once, whoever comes first."""
+        """The report is final. Only the first call emits the event."""
         report = self._claim()
         if report is None:
             return
@@ -68,14 +69,14 @@ class StreamNotifier:
         emit(self._end(report))
 
     def collected(self) -> None:
-        """The same from a finalizer: it is told when somebody else tells something."""
+        """The stream has ended in a finalizer: the event waits until another one is emitted."""
         report = self._claim()
         if report is not None and report.attempts:
             defer(self._end(report))
 
     def _claim(self) -> StreamReport | None:
         report = self._recorder.final
-        return report if report is not None and self._due.pop("finished", False) else None
+        return report if report is not None and self._finished.set(report) else None
 
     def _stalled(self, phase: Phase, *, fired: bool, limit: float | None, silence: float | None) -> None:
         r = self._recorder

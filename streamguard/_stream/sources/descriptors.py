@@ -1,7 +1,7 @@
-"""Pipes, terminals and files: read without ever being blocked for good, and without closing what is the caller's.
+"""Pipes, terminals and files: read so that a cut ends the wait, and without closing the caller's descriptor.
 
-Closing a descriptor wakes nobody who reads from it, and a pipe has no shutdown. So the reader waits for the descriptor and
-for a wake-up at once, and reads from a duplicate only when there is something to read.
+Closing a descriptor does not wake a thread that reads from it, and a pipe has no shutdown. So the reader waits for the
+descriptor and for a wake-up at once, and reads from a duplicate only when there is something to read.
 """
 
 import contextlib
@@ -21,9 +21,9 @@ _BLOCK_BYTES = 65536
 
 
 def read_descriptor(descriptor: int, guard: SocketGuard) -> Iterator[bytes]:
-    """Yield what comes from *descriptor* until its end, or until *guard* cuts. The descriptor itself stays open.
+    """Yield the blocks read from *descriptor* until its end, or until *guard* cuts. The descriptor itself stays open.
 
-    Raises OSError as reading does, and UsageError where the system cannot wait for a descriptor.
+    Raises OSError as reading does, and UsageError if the system cannot wait for a descriptor.
     """
     duplicate = os.dup(descriptor)
     ours, theirs = socket.socketpair()
@@ -39,9 +39,9 @@ def read_descriptor(descriptor: int, guard: SocketGuard) -> Iterator[bytes]:
 
 
 def take_buffered(file: io.BufferedReader) -> bytes:
-    """Take what a buffered file has read ahead, without reading on: the descriptor does not know of it."""
+    """Take what a buffered file has read ahead, without reading on: the descriptor no longer has it."""
     raw: Any = file.raw
-    raw.readinto = _nothing_yet  # `peek()` and `read1()` would otherwise wait for more where the buffer is empty
+    raw.readinto = _nothing_yet  # `peek()` and `read1()` would otherwise wait for more if the buffer is empty
     try:
         ahead = len(file.peek())
         return file.read1(ahead) if ahead else b""
@@ -50,15 +50,15 @@ def take_buffered(file: io.BufferedReader) -> bytes:
 
 
 def _nothing_yet(buffer: Any) -> None:
-    """Say, as a non-blocking file does, that nothing has come yet."""
+    """Report, as a non-blocking file does, that there is nothing to read yet."""
 
 
 def _wait(descriptor: int, wake_up: socket.socket) -> bool:
-    """Wait until there is something to read; return False for a wake-up. A regular file never makes anyone wait."""
+    """Wait until there is something to read; return False for a wake-up. A regular file never blocks."""
     if stat.S_ISREG(os.fstat(descriptor).st_mode):
         return True
     if not hasattr(select, "poll"):
-        raise UsageError("a pipe cannot be cut on this system; abandon=True leaves its reader behind instead")
+        raise UsageError("cannot interrupt a blocked read on a pipe on this system: pass abandon=True")
     poll = select.poll()
     poll.register(descriptor, select.POLLIN)
     poll.register(wake_up, select.POLLIN)
@@ -66,12 +66,12 @@ def _wait(descriptor: int, wake_up: socket.socket) -> bool:
 
 
 def _read(descriptor: int) -> bytes | None:
-    """Read a block; None if somebody else was quicker."""
+    """Read a block; None if another reader took it."""
     with contextlib.suppress(BlockingIOError):
         try:
             return os.read(descriptor, _BLOCK_BYTES)
         except OSError as exc:
             if exc.errno == errno.EIO and os.isatty(descriptor):
-                return b""  # how a pseudo-terminal says that its other side is closed
+                return b""  # a pseudo-terminal whose other side is closed
             raise
     return None

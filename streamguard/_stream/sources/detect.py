@@ -1,10 +1,10 @@
-"""What is this? Asked of foreign objects, by their classes' names and their shape: no library is imported for it."""
+"""What kind of stream an object of another library is, by its class's name and its attributes: nothing is imported."""
 
 import io
 from typing import Any
 
 _OPEN_NOTHING = ("_thread", "multiprocessing", "socket", "subprocess", "threading")
-"""Packages whose context managers are entered for something else than what they return."""
+"""Packages whose context managers are entered for something other than what they return."""
 
 
 def is_iterable(source: Any) -> bool:
@@ -13,7 +13,7 @@ def is_iterable(source: Any) -> bool:
 
 
 def is_manager(source: Any) -> bool:
-    """Return whether *source* is a context manager, and nothing more; not one that can give no stream, such as a lock."""
+    """Return whether *source* is only a context manager, and may give a stream when it is entered, unlike a lock."""
     opens = hasattr(source, "__enter__") and not is_iterable(source) and not isinstance(source, type)
     return opens and not is_of(source, _OPEN_NOTHING)
 
@@ -52,7 +52,7 @@ def is_sdk_stream(source: Any) -> bool:
 
 
 def is_descriptor(source: Any) -> bool:
-    """Return whether *source* is a descriptor, or a binary file right above one."""
+    """Return whether *source* is a descriptor, or a binary file directly on one."""
     if isinstance(source, io.BufferedReader):
         return isinstance(source.raw, io.FileIO)
     return isinstance(source, io.FileIO) or (isinstance(source, int) and not isinstance(source, bool))
@@ -66,7 +66,7 @@ def is_of(source: Any, packages: tuple[str, ...], name: str | None = None) -> bo
 
 
 def below(thing: Any, *path: str) -> Any:
-    """Return what lies under *path*, through attributes and dict keys, or None. A property that raises has nothing."""
+    """Return the value at *path*, through attributes and dict keys, or None, also for a property that raises."""
     for name in path:
         try:
             thing = thing.get(name) if isinstance(thing, dict) else getattr(thing, name, None)

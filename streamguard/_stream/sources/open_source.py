@@ -1,4 +1,4 @@
-"""The one table of sources: how each kind is recognised, cut, and read.
+"""The one table of sources: how each kind is detected, cut, and read.
 
 | kind | cut by | gives |
 |---|---|---|
@@ -9,11 +9,11 @@
 | botocore's event stream and body | as the urllib3 response in it | botocore's dicts, or bytes |
 | a gRPC call | `call.cancel()` | messages |
 | a stream socket, plain or TLS, and its file | its shutdown | bytes |
-| a pipe, a terminal, a file of these | a wake-up beside it | bytes |
+| a pipe, a terminal, a file of these | a wake-up descriptor | bytes |
 | any iterator, with `interrupt=` | `interrupt()` | its items |
 | any iterator, with `abandon=True` | nothing: its thread is left behind | its items |
 
-None of these libraries is imported. A shutdown is that of a duplicate of the descriptor: see `http/sockets.py`.
+None of these libraries is imported. A duplicate of the descriptor is shut down: see `_http/sockets.py`.
 """
 
 import _thread
@@ -38,7 +38,6 @@ from .descriptors import read_descriptor, take_buffered
 from .detect import (
     below,
     httpx_response,
-    is_async_response,
     is_cuttable_httpx,
     is_descriptor,
     is_iterable,
@@ -46,57 +45,58 @@ from .detect import (
     is_of,
     is_sdk_stream,
 )
+from .refusal import refusal_of
 from .sdk_views import view_of_http_client, view_of_httpx, view_of_urllib3
 
 
 @dataclass(frozen=True, slots=True)
 class OpenSource:
-    """A source that is open, and held so that it can be cut."""
+    """A source that is open and can be cut."""
 
     response: requests.Response | None = None
-    """Its head, as requests would have it, where it has one."""
+    """Its status and headers, if it has them."""
     blocks: Iterator[Any] | None = None
-    """What it gives; None: the body of the response."""
+    """Its items; None: the body of the response."""
     objects: bool = False
     """Whether it gives objects, not bytes."""
     may_be_empty: bool = True
-    """Whether an end without a single item is as good as any."""
+    """Whether an end without a single item is a complete one."""
 
 
 @dataclass(frozen=True, slots=True)
 class SourceHold:
-    """What a source is held with while it is read."""
+    """What cuts and releases a source while it is read."""
 
     guard: SocketGuard
     token: CancelToken
     stack: contextlib.ExitStack
-    """Lets go of it at the end, in the reader's thread."""
+    """Releases it at the end, in the reader's thread."""
     interrupt: Callable[[], object] | None = None
     abandon: bool = False
 
     @property
     def may_stay_blocked(self) -> bool:
-        """Whether the caller takes care of the cut, or does without."""
+        """Whether the caller provides the cut, or does without one."""
         return self.interrupt is not None or self.abandon
 
     def interrupted_by(self, interrupt: Callable[[], object]) -> None:
-        """Have *interrupt* called at the cut: in a thread of its own, for it may block."""
+        """Call *interrupt* at the cut, in a thread of its own, for it may block."""
         self.stack.callback(self.token.on_cancel(_in_background(interrupt)))
 
 
 @dataclass(frozen=True, slots=True)
 class _Kind:
-    recognises: Callable[[Any], bool]
+    detects: Callable[[Any], bool]
     open: Callable[[Any, SourceHold], OpenSource]
     is_http: bool = False
-    """Whether what comes may be the chunks of a model's message."""
+    """Whether its items may be the chunks of a model's message."""
 
 
 def open_source(source: Any, hold: SourceHold) -> OpenSource:
-    """SourceHold *source*, so that it can be cut and is let go of at the end, and return how to read it.
+    """Open *source*, so that it can be cut and is released at the end, and return how to read it.
 
-    What only opens a stream (a function, a context manager) is called or entered first. Raises UsageError for what
-    nobody knows how to cut, CutError if the call has been cut meanwhile, and whatever opening raises.
+    A function or a context manager that only opens a stream is called or entered first. Raises UsageError for a source that
+    cannot be cut, CutError if the call has been cut meanwhile, and whatever opening raises.
     """
     if hold.interrupt is not None:
         hold.interrupted_by(hold.interrupt)
@@ -105,7 +105,7 @@ def open_source(source: Any, hold: SourceHold) -> OpenSource:
         source = _opened(source, hold)
         kind = _kind_of(source, hold.may_stay_blocked)
     if kind is None:
-        raise UsageError(_refusal(source))
+        raise UsageError(refusal_of(source))
     return kind.open(source, hold)
 
 
@@ -115,7 +115,7 @@ def _opened(source: Any, hold: SourceHold) -> Any:
     if _kind_of(source, hold.may_stay_blocked) is None and is_manager(source):
         return hold.stack.enter_context(source)
     if _kind_of(source, hold.may_stay_blocked) is None and hasattr(source, "close"):
-        hold.stack.callback(source.close)  # it will be refused, and nobody else has it
+        hold.stack.callback(source.close)  # it will be refused, and only we have it
     return source
 
 
@@ -125,38 +125,22 @@ def can_be_opened(source: Any) -> bool:
 
 
 def check_source(source: Any, *, may_stay_blocked: bool) -> None:
-    """Raise UsageError, at once, for a source that nobody knows how to cut, unless it *may_stay_blocked*."""
+    """Raise UsageError, at once, for a source that cannot be cut, unless it *may_stay_blocked*."""
     if _kind_of(source, may_stay_blocked) is None and not is_manager(source) and not callable(source):
-        raise UsageError(_refusal(source))
+        raise UsageError(refusal_of(source))
 
 
 def gives_message(source: Any) -> bool:
-    """Return whether *source* may give the chunks of a model's message: an HTTP response, or what is yet to be opened."""
+    """Return whether *source* may give the chunks of a model's message: an HTTP response, or one that is not open yet."""
     kind = _kind_of(source, may_stay_blocked=False)
     return kind.is_http if kind is not None else not is_iterable(source)
 
 
 def _kind_of(source: Any, may_stay_blocked: bool) -> _Kind | None:
     for kind in _KINDS:
-        if kind.recognises(source):
+        if kind.detects(source):
             return kind
     return _ANY if may_stay_blocked and is_iterable(source) else None
-
-
-def _refusal(source: Any) -> str:
-    name = f"{type(source).__module__}.{type(source).__qualname__}"
-    if hasattr(source, "__aiter__") or hasattr(source, "__await__") or is_async_response(source):
-        return f"{name} is asynchronous: guard() is for synchronous streams; asyncio.timeout() is made for these"
-    if isinstance(source, io.TextIOBase):
-        return f"{name} is a text file: give its binary file, `.buffer`"
-    if is_of(source, ("subprocess",), "Popen"):
-        return f"{name} is a process: give its pipe, `.stdout`; or see run_command()"
-    if httpx_response(source) is not None:
-        return f"{name} uses HTTP/2, where a cut would end every other call on the connection: use http2=False"
-    return (
-        f"nobody knows how to make a blocked read of {name} return: give interrupt=, a function that does; "
-        "or abandon=True to leave its thread behind when a limit fires"
-    )
 
 
 def _in_background(interrupt: Callable[[], object]) -> Callable[[], None]:
@@ -226,7 +210,7 @@ def _hold_httpx(stream: Any, response: Any, hold: SourceHold) -> None:
 
 
 def _detach_first(guard: SocketGuard, close: Callable[[], object]) -> Callable[[], None]:
-    """Let go of the connection before it is in its pool again, where a late cut would hit its next user."""
+    """Detach the connection before it is in its pool again, where a late cut would hit its next user."""
 
     def detach_and_close() -> None:
         guard.detach("httpx")
@@ -262,7 +246,7 @@ def _open_any(source: Any, hold: SourceHold) -> OpenSource:
 
 @contextlib.contextmanager
 def _shut_down_at_cut(sock: Any, hold: SourceHold) -> Iterator[None]:
-    """SourceHold a socket that is the caller's: it gets back the timeout that it had."""
+    """Guard a socket of the caller's, and restore its timeout at the end."""
     hold.guard.attach("socket", sock)
     timeout = sock.gettimeout()
     _without_timeout(sock)

@@ -1,4 +1,4 @@
-"""Responses of other HTTP libraries, as requests would have them: so one reader judges and reads them all."""
+"""Responses of other HTTP libraries as `requests.Response`, so that one reader judges and reads them all."""
 
 import http.client
 from collections.abc import Iterator
@@ -12,16 +12,16 @@ from .detect import url_of
 
 
 def view_of_urllib3(raw: Any) -> requests.Response:
-    """Return a requests.Response around a urllib3 response, the body of which is read from it."""
+    """Return a requests.Response around a urllib3 response, whose body it reads."""
     view = _view(raw.status, raw.reason, raw.headers, raw.geturl())
     view.raw = raw
-    if raw.isclosed():  # it was loaded at once: nothing of it is on the wire any more
+    if raw.isclosed():  # it was loaded at once: nothing is left on the wire
         view._content, view._content_consumed = raw.data, True  # type: ignore[attr-defined]
     return view
 
 
 def view_of_http_client(response: http.client.HTTPResponse) -> requests.Response:
-    """Return a requests.Response around one of http.client's, the body of which urllib3 reads and decodes."""
+    """Return a requests.Response around one of http.client's, whose body urllib3 reads and decodes."""
     raw = urllib3.HTTPResponse(
         response, urllib3.HTTPHeaderDict(response.headers.items()), response.status, preload_content=False
     )
@@ -34,7 +34,7 @@ def view_of_http_client(response: http.client.HTTPResponse) -> requests.Response
 
 
 def view_of_httpx(response: Any, *, body: bool) -> requests.Response:
-    """Return a requests.Response around one of httpx or httpx2; without *body* for its headers only."""
+    """Return a requests.Response around one of httpx or httpx2; without *body*, for its headers only."""
     view = _view(response.status_code, response.reason_phrase, response.headers, url_of(response))
     if body:
         view.raw = _Blocks(response.iter_bytes())
@@ -49,7 +49,7 @@ def _view(status: int, reason: str | None, headers: Any, url: str | None) -> req
 
 
 class _Blocks:
-    """An iterator of blocks, to be read one by one."""
+    """An iterator of blocks, read one by one."""
 
     def __init__(self, blocks: Iterator[bytes]) -> None:
         self._blocks = blocks
@@ -58,4 +58,4 @@ class _Blocks:
         return next(self._blocks, b"")
 
     def close(self) -> None:
-        """Leave it to the response, which its reader closes."""
+        """Do nothing: the reader closes the response."""

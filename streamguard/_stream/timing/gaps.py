@@ -6,7 +6,7 @@ from ...telemetry.events import GAP_BOUNDS, Gaps
 
 
 class GapCounts:
-    """Counts and sums of gaps, bucket by bucket: a value equal to a bound belongs below it, as OpenTelemetry has it."""
+    """Counts and sums of gaps for each bucket; a value equal to a bound belongs below it, as in OpenTelemetry."""
 
     __slots__ = ("_counts", "_totals")
 
@@ -21,6 +21,6 @@ class GapCounts:
         self._totals[bucket] += seconds
 
     def frozen(self, chunks: int) -> Gaps:
-        """Return what was counted; *chunks* chunks have more gaps than that if some came together: those are zero."""
+        """Return the counts. *chunks* chunks have more gaps than were added if some arrived together: gaps of zero."""
         together = max(0, chunks - 1 - sum(self._counts))
         return ((self._counts[0] + together, self._totals[0]), *zip(self._counts[1:], self._totals[1:], strict=True))

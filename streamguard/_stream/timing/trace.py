@@ -29,9 +29,9 @@ class TraceRecorder:
             self._marks.append(PhaseMark(at, phase, attempt))
 
     def arrived(self, at: float) -> None:
-        """Note that a chunk came at *at*."""
+        """Note that a chunk arrived at *at*."""
         last, self._last = self._last, at
-        if last == at:  # it came with the one before
+        if last == at:  # it arrived with the one before
             return
         if last is not None:
             self._keep_gap(last, at - last)
@@ -45,7 +45,7 @@ class TraceRecorder:
             self._stride *= 2
 
     def frozen(self) -> Trace:
-        """Return what was collected so far."""
+        """Return the trace so far."""
         gaps = sorted((began, seconds) for seconds, began in self._gaps)
         return Trace(tuple(self._marks), tuple(self._arrivals), tuple(gaps))
 

@@ -1,7 +1,7 @@
 """Waiting for the upstream: an item that is here, or a wait for no longer than the nearest clock allows.
 
-Time passes for the clocks while the consumer waits, and while it works on blocks of which no chunk comes; not while it has
-a chunk in its hands, nor inside a function of the caller's.
+Time passes for the clocks while the consumer waits, and while it reads blocks that bring no chunk; not while the caller
+has a chunk, nor inside a function of the caller's.
 """
 
 from collections.abc import Callable
@@ -12,10 +12,10 @@ from ..._core.deadline import Deadline
 from .clocks import Alarm, StreamClocks
 
 _LATE_SECONDS = 0.1
-"""A wait that overshot its limit by more than this says nothing about the upstream: this process stood still."""
+"""A wait that overshot its limit by more than this says nothing about the upstream: this process was stopped or starved."""
 
 _FLOOD_SECONDS = 0.5
-"""How long blocks without a chunk may come, one right after the other, once a limit is used up."""
+"""How long blocks without a chunk may follow each other at once, after a limit is used up."""
 
 
 class Waiting:
@@ -31,11 +31,11 @@ class Waiting:
         self._token = token
         self._take = take
         self._since: float | None = None
-        """When the consumer last began to wait, or went on waiting; None while it has something in its hands."""
+        """When the consumer last began to wait, or went on waiting; None while the caller has a chunk."""
         self._overdue_since: float | None = None
 
     def receive(self) -> object | Alarm | None:
-        """Return the next item, or the alarm that was due instead; None: look again at what may have stopped us."""
+        """Return the next item, or the alarm that is due instead; None: check again for a cancel and the deadline."""
         in_vain = self.passed()
         item = self._take(0)
         if item is None:
@@ -58,11 +58,11 @@ class Waiting:
         return since is not None
 
     def go_on(self) -> None:
-        """Wait from here on: what passed since the last count was the caller's own."""
+        """Wait from here on: the time since the last count was the caller's own."""
         self._since = monotonic()
 
     def stop(self) -> None:
-        """Stand still: the consumer gets something."""
+        """Stop counting: the caller gets something."""
         self._since = None
 
     def _wait_for_item(self) -> object | None:
@@ -85,9 +85,9 @@ class Waiting:
         return alarm if item is None else self._flooded() or item
 
     def _second_look(self, alarm: Alarm) -> float:
-        """Return how long the reader may still take: if we were woken late (stopped, starved), so was it.
+        """Return how long the reader may still take: if this thread was woken late (stopped, starved), so was the reader.
 
-        Once for each limit: what comes then need not be progress, and comments would be waited for without end.
+        Once for each limit: what arrives then may be comments, and waiting for more of them would never end.
         """
         late = alarm.elapsed - (alarm.limit or 0.0) > _LATE_SECONDS and self._overdue_since is None
         return 0 if not late else _LATE_SECONDS if self.deadline is None else self.deadline.clamp(_LATE_SECONDS)

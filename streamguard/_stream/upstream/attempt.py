@@ -1,7 +1,7 @@
-"""One attempt, as the reader thread lives it: send, look at the response, read, hand over.
+"""One attempt in the reader thread: send, judge the response, read, hand over.
 
-Nothing here knows the consumer. What is put on the feed, in order: phases as they begin, `Rejected` (a bad response is
-here, its body is still being read) or `Opened`, then a `Block` for each that was read.
+Nothing here knows the consumer. The feed gets, in order: phases as they begin, `Rejected` (the response is bad, its body is
+still being read) or `Opened`, then a `Block` for each block that is read.
 """
 
 import re
@@ -43,17 +43,17 @@ class Opened:
     """The headers of the final response are here."""
 
     response: requests.Response | None
-    """None: what was opened has no headers."""
+    """None: the source has no headers."""
     at: float
     judged: bool = True
-    """Whether it is known to be what was asked for. False: that depends on how the body begins, and is said later."""
+    """Whether it is known to be what was asked for. False: that depends on how the body begins, and is reported later."""
     decoder: Decoder | None = None
-    """What decodes the blocks, where only whoever opened the stream knows it."""
+    """What decodes the blocks, if only the source can choose it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rejected:
-    """The response is no stream; the full error follows when its body has been read, or else this one stands."""
+    """The response is not a stream; the full error follows when its body has been read, otherwise this one is raised."""
 
     response: requests.Response
     at: float
@@ -65,13 +65,13 @@ class Block:
     """A block of the body, as it was read."""
 
     data: Any = field(repr=False)
-    """bytes, but in an `Item`."""
+    """bytes, except in an `Item`."""
     at: float
     """When it arrived."""
 
     @property
     def size(self) -> int:
-        """How many bytes came with it."""
+        """How many bytes it has."""
         return len(self.data)
 
     @property
@@ -87,7 +87,7 @@ class Item(Block):
 
     @property
     def size(self) -> int:
-        """Its bytes, if it is made of them; what became an object has none that we know."""
+        """The number of its bytes; 0 for an object, whose bytes are not known."""
         return len(self.data) if isinstance(self.data, bytes) else 0
 
     @property
@@ -97,7 +97,7 @@ class Item(Block):
 
 
 def read_attempt(plan: RequestPlan, event_stream: bool, feed: Feed) -> None:
-    """Make the request and read its response to the end of the body; *event_stream*: it has to be one."""
+    """Make the request and read its response to the end of the body; *event_stream*: it must be an event stream."""
     guard = SocketGuard(feed.token, lambda name: feed.put(_PHASES[name]))
     current_guard.set(guard)
     set_current_token(feed.token)
@@ -118,7 +118,7 @@ def _send(plan: RequestPlan, session: requests.Session, guard: SocketGuard) -> r
     try:
         return plan.send(session)
     except BaseException as exc:
-        # A hook of the caller's, such as one that calls raise_for_status(), keeps the response from us.
+        # A hook of the caller's, such as one that calls raise_for_status(), raises before the response is returned.
         if guard.response is not None:
             guard.response.close()
             if guard.response.is_redirect and is_refusal(exc):
@@ -132,7 +132,7 @@ _PHASES = {"connect": Phase.CONNECT, "response": Phase.RESPONSE, "headers": Phas
 def read_response(
     response: requests.Response, feed: Feed, guard: SocketGuard, *, event_stream: bool, asked_for_stream: bool = True
 ) -> None:
-    """Judge a response whose body *guard* can cut, and read it to its end; *event_stream*: it has to be one."""
+    """Judge a response whose body *guard* can cut, and read it to its end; *event_stream*: it must be an event stream."""
     guard.check()
     if response.status_code >= 400:
         _reject_status(response, feed)
@@ -147,7 +147,7 @@ def read_response(
 
 
 def _guard_body(plan: RequestPlan, response: requests.Response, guard: SocketGuard) -> None:
-    """Make the body cuttable, whatever adapter and proxy the response came through."""
+    """Let *guard* cut the body, whatever adapter and proxy the response came through."""
     attach_response(guard, response)
     sock = None if plan.reports_phases else find_socket(response)
     if sock is not None:
@@ -157,7 +157,7 @@ def _guard_body(plan: RequestPlan, response: requests.Response, guard: SocketGua
 def _event_stream(
     asked_for_stream: bool, response: requests.Response, blocks: Iterator[bytes], feed: Feed
 ) -> Iterator[bytes]:
-    """Return the blocks if the response is an event stream, judged by its type or else by how its body begins."""
+    """Return the blocks if the response is an event stream, judged by its type, or by how its body begins."""
     kind = re.split("[;,]", response.headers.get("Content-Type", ""), maxsplit=1)[0].strip().lower()
     if kind == "text/event-stream":
         return blocks

@@ -1,8 +1,8 @@
-"""Whose fault is it? The network's, or that of a function of the caller's that runs in the reader thread.
+"""Whether an exception of the reader thread comes from the network, or from a function of the caller's.
 
 Such a function is an `auth=`, a hook, a generator or a file of a body, one that opens a stream for `guard()`, or an
-iterator given to it. What it raises is as often an OSError as what the network does, so it is told by how it was called.
-A connection or an adapter of another library's is none of these, and its faults are the network's.
+iterator passed to it. It raises OSError as often as the network does, so the stack tells them apart: how the function was
+called. A connection or an adapter of another library is not such a function; its faults are the network's.
 """
 
 import errno
@@ -27,7 +27,7 @@ _CARRIERS = frozenset(
         *("httpx", "httpx2", "httpcore", "httpcore2", "h11", "botocore", "grpc", "gevent", "simplejson"),
     }
 )
-"""The packages that a call is made of."""
+"""The packages that make a call."""
 _CALLS_BACK = frozenset(
     {
         *(("requests.models", "prepare_auth"), ("requests.models", "_encode_files"), ("requests.hooks", "dispatch_hook")),
@@ -36,15 +36,15 @@ _CALLS_BACK = frozenset(
         ("requests.adapters", "send"),
     }
 )
-"""Where they call an `auth=`, a file, a hook, a body."""
+"""The functions in which they call an `auth=`, a file, a hook, a body."""
 _CONNECTS = ("connect", "_new_conn")
 
 
 def callers_own(exc: BaseException) -> BaseException | None:
-    """Return what a function of the caller's has raised, where *exc* is that or wraps it; None: it is the network's."""
+    """Return the exception of a caller's function that *exc* is or wraps; None: it comes from the network."""
     fault = innermost(exc)
     if isinstance(fault, requests.JSONDecodeError):
-        return fault  # a hook's, an auth's: whoever has asked for JSON
+        return fault  # of a hook or an auth that parsed JSON
     if not isinstance(fault, OSError | ValueError) or isinstance(fault, _OF_THE_NETWORK):
         return None
     if isinstance(fault, OSError) and fault.errno in _NETWORK_ERRNOS:
@@ -55,23 +55,23 @@ def callers_own(exc: BaseException) -> BaseException | None:
 
 
 def is_callers_function(fault: BaseException) -> bool:
-    """Return whether a function of the caller's has raised *fault*, or called what did."""
+    """Return whether a function of the caller's raised *fault*, or called what did."""
     return _package_of_function(fault) is not None
 
 
 def is_refusal(exc: BaseException) -> bool:
-    """Return whether requests, or what it is made of, takes what it was told to request for impossible."""
+    """Return whether requests, or a package below it, refused to send what it was given."""
     return isinstance(exc, ValueError) and transport_code(exc) is None and callers_own(exc) is None
 
 
 def unusable_redirect(exc: BaseException) -> TransportError:
-    """Return the error for a server that sends us to what cannot be requested."""
-    message = f"the upstream redirects to what cannot be requested: {type(exc).__name__}"
+    """Return the error for a redirect to a URL that cannot be requested."""
+    message = f"the server redirects to a URL that cannot be requested: {type(exc).__name__}"
     return TransportError(message, code="EPROTO", phase="response")
 
 
 def _package_of_function(fault: BaseException) -> str | None:
-    """Return the package of the caller's function through which *fault* came; None: it came through none."""
+    """Return the package of the caller's function that raised *fault* or called what did; None: there is none."""
     before = ("", "")
     for frame, _ in traceback.walk_tb(fault.__traceback__):
         module, name = frame.f_globals.get("__name__") or "", frame.f_code.co_name
@@ -84,7 +84,7 @@ def _package_of_function(fault: BaseException) -> str | None:
 
 
 def innermost(exc: BaseException) -> BaseException:
-    """Return the exception in the middle of requests' and urllib3's wrappings: the one that says what happened."""
+    """Return the innermost of the exceptions that requests and urllib3 wrap in each other."""
     *_, last = walk(exc, _first_wrapped)
     return last
 

@@ -1,7 +1,7 @@
-"""From bytes to what the caller asked for with `decode=`. Pure: no thread, no socket.
+"""From bytes to the chunks that the caller asked for with `decode=`. Pure: no thread, no socket.
 
 Decoders are lazy: a block is framed when it is fed, and each chunk is made when it is taken. So the chunk that the consumer
-has finished with is gone before the next one exists; making them ahead, by the block, costs twice as much.
+has finished with is freed before the next one exists; making a block's chunks ahead costs twice as much.
 """
 
 import contextlib
@@ -29,7 +29,7 @@ from ...errors import MalformedChunkError, UsageError
 
 
 class Completion(Enum):
-    """How far the stream had said that it was complete."""
+    """How far the stream has said that it is complete."""
 
     OPEN = "open"
     """It may go on; if the body ends here, something is missing."""
@@ -38,7 +38,7 @@ class Completion(Enum):
     DONE = "done"
     """The end marker came."""
     ANYWHERE = "anywhere"
-    """What is decoded has no end marker: any well-framed end of the body is a complete one."""
+    """There is no end marker: any well-framed end of the body is a complete one."""
 
 
 class Decoder(Protocol):
@@ -50,25 +50,25 @@ class Decoder(Protocol):
 
     @property
     def missing(self) -> str:
-        """What is missing where the body ends and `completion` is still open."""
+        """What is missing if the body ends and `completion` is still open."""
 
     @property
     def strays(self) -> bytes:
-        """How the lines begin that are no part of an event stream: a proxy's own words, an error without a frame."""
+        """The beginning of lines that are not part of an event: a proxy's own text, an error without a frame."""
 
     @property
     def is_foreign(self) -> bool:
-        """Whether there is nothing but strays: what came is no event stream at all."""
+        """Whether there is nothing but strays: the body is not an event stream."""
 
     @property
     def completion(self) -> Completion:
         """How far the stream, as far as its chunks have been taken, has said that it is complete."""
 
     def feed(self, data: bytes) -> Iterator[Any]:
-        """Take the next bytes; return the chunks that they complete. Take those before feeding more."""
+        """Add the next bytes; return the chunks that they complete. Take those before feeding more."""
 
     def finish(self) -> Iterator[Any]:
-        """Return what may still be taken from an unfinished last block: the body has ended."""
+        """Return the chunks of an unfinished last block, when the body has ended."""
 
 
 class BytesDecoder:
@@ -88,7 +88,7 @@ class BytesDecoder:
 
 
 class _EventStreamDecoder:
-    """What all have in common that read events."""
+    """What all decoders of events have in common."""
 
     missing = ""
 
@@ -111,7 +111,7 @@ class _EventStreamDecoder:
 class EventDecoder(_EventStreamDecoder):
     """`decode="events"`: `sseclient.Event` objects, by the WHATWG standard.
 
-    It discards an unfinished last block, and ignores lines that are no field: a body of nothing else has no events.
+    It discards an unfinished last block, and ignores lines that are not fields: a body of nothing else has no events.
     """
 
     completion = Completion.ANYWHERE
@@ -177,7 +177,7 @@ class ChatStreamDecoder(_EventStreamDecoder):
             self._raise_unframed_error()
 
     def _raise_unframed_error(self) -> None:
-        """Raise what the server says in an error object that it put into the stream as it is, without a frame."""
+        """Raise the error object that the server put into the stream without a frame, if there is one."""
         with contextlib.suppress(MalformedChunkError):
             self._frames().decode(new_event("", "message", self.strays.decode("utf-8", "replace"), None))
 
@@ -204,9 +204,9 @@ class AnthropicStreamDecoder(ChatStreamDecoder):
 
 
 class ObjectDecoder:
-    """What needs no decoding: it is handed over as it is. Where its API is known, so is how its stream ends.
+    """Items that need no decoding. If their API is known, so is how the stream ends.
 
-    *may_be_empty*: whether an end without a single item is as good as any.
+    *may_be_empty*: whether an end without a single item is a complete one.
     """
 
     comments = 0
@@ -256,13 +256,13 @@ _ASSEMBLERS: dict[str, Callable[[], Assembler]] = {
 
 
 def assembler_of(decode: object) -> Assembler | None:
-    """Return what puts the message together for a caller's `decode=`, or None where that makes no message."""
+    """Return what puts the message together for a caller's `decode=`, or None if that makes no message."""
     make = _ASSEMBLERS.get(decode) if isinstance(decode, str) else None
     return None if make is None else make()
 
 
 def decoder_of(decode: object) -> Callable[[], Decoder]:
-    """Return what makes the decoder for a caller's `decode=`. A callable works on events."""
+    """Return a function that makes the decoder for a caller's `decode=`. A callable works on events."""
     if isinstance(decode, str) and decode in _DECODERS:
         return _DECODERS[decode]
     if callable(decode):

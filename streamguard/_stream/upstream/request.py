@@ -1,4 +1,4 @@
-"""What to request, checked before anything is sent, and able to be sent again."""
+"""One request: its arguments, checked before anything is sent, and sent as often as needed."""
 
 import http.cookiejar
 import os
@@ -32,7 +32,7 @@ _KINDS: dict[str, tuple[type, ...]] = {
     "cert": (str, os.PathLike, tuple),
 }
 _BACKSTOP = 600.0 if sys.platform == "win32" else None
-"""Seconds. On Windows a shutdown is reported not to wake a blocked `recv`: there, and only there, reads time out."""
+"""Seconds. Only on Windows, where a shutdown is reported not to wake a blocked `recv`, do reads time out."""
 
 
 class RequestKeywords(TypedDict, total=False):
@@ -54,25 +54,25 @@ class RequestKeywords(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RequestPlan:
-    """One request, as often as it may be needed."""
+    """One request, which can be sent more than once."""
 
     method: str
     url: str = field(repr=False)
     options: dict[str, Any] = field(repr=False)
     session: requests.Session | None = field(repr=False)
     timeout: tuple[float | None, float | None]
-    """requests' own (connect, read) timeout: what ends a thread that no cut can reach."""
+    """requests' own (connect, read) timeout: it ends a thread that no cut reaches."""
     reports_phases: bool
-    """Whether the connection tells us about connect, sent and headers: with our own adapter, but through no SOCKS proxy."""
+    """Whether the connection reports connect, sent and headers: with our own adapter, unless a SOCKS proxy is used."""
 
     @property
     def host(self) -> str:
-        """Host and port of the upstream, all that messages may say of the URL."""
+        """Host and port of the upstream: messages contain no more of the URL."""
         return urlsplit(self.url).netloc.rpartition("@")[2]
 
     @property
     def upstream(self) -> Upstream:
-        """What hooks may be told of the URL and the payload."""
+        """What hooks may know of the URL and the payload."""
         parts = urlsplit(self.url)
         payload = self.options.get("json")
         model = payload.get("model") if isinstance(payload, Mapping) else None
@@ -85,7 +85,7 @@ class RequestPlan:
 
     @property
     def asked_for_stream(self) -> bool:
-        """Whether the JSON payload sets `"stream": true` (or there is no payload to tell)."""
+        """Whether the JSON payload sets `"stream": true` (or there is no JSON payload)."""
         payload = self.options.get("json")
         return bool(payload.get("stream")) if isinstance(payload, dict) else True
 
@@ -102,7 +102,7 @@ class RequestPlan:
         return None
 
     def open(self) -> tuple[requests.Session, Callable[[], object]]:
-        """Return the session to send with, and what closes it if it is ours."""
+        """Return the session to send with, and a function that closes it if it is ours."""
         if self.session is not None:
             return self.session, lambda: None
         session, adapter = requests.Session(), Adapter(pool_maxsize=1)
@@ -147,7 +147,7 @@ def plan_request(
 
 
 def _check_values(options: Mapping[str, Any]) -> None:
-    """Refuse here, by name, what would fail with a riddle deep inside of requests."""
+    """Refuse, by name, what would fail with an unclear error inside requests."""
     for name, kinds in _KINDS.items():
         value = options.get(name)
         if value is not None and not isinstance(value, kinds):
@@ -163,41 +163,43 @@ def _check_values(options: Mapping[str, Any]) -> None:
 def _check_files(name: str, value: object) -> None:
     for path in value if isinstance(value, tuple) else (value,):
         if isinstance(path, str | os.PathLike) and not os.path.exists(path):
-            raise UsageError(f"{name}= names a file that does not exist: {path}")
+            raise UsageError(f"{name}= is a file that does not exist: {path}")
 
 
 def _check_target(method: object, url: object, *, plain: bool) -> None:
     if not isinstance(method, str):
         raise TypeError(f"method= takes a str such as 'POST', not {type(method).__name__}")
     if not _TOKEN.fullmatch(method):
-        raise UsageError(f"method= is no HTTP method: {method[:40]!r}")
+        raise UsageError(f"method= is not an HTTP method: {method[:40]!r}")
     if not isinstance(url, str):
         raise TypeError(f"url= takes a str, not {type(url).__name__}")
     try:
         parts = urlsplit(url)
         _ = parts.port
     except ValueError:
-        raise UsageError("url= cannot be read: its host or port is malformed") from None  # the text may be a password's
+        raise UsageError(
+            "url= cannot be parsed: its host or port is malformed"
+        ) from None  # the text may be part of a password
     if "://" not in url or not parts.scheme:
-        raise UsageError("url= has no scheme: it must begin with http:// or https://")
+        raise UsageError("url= has no scheme: expected http:// or https:// at its beginning")
     if plain and parts.scheme not in ("http", "https"):
-        raise UsageError(f"url= has the scheme {parts.scheme!r}: it must begin with http:// or https://")
+        raise UsageError(f"url= has the scheme {parts.scheme!r}: expected http:// or https://")
     if not parts.hostname:
-        raise UsageError("url= has no host")
+        raise UsageError("url= has no host: expected http://host/path")
 
 
 def _adapter(session: requests.Session, url: str) -> object:
     try:
         return session.get_adapter(url)
     except requests.exceptions.InvalidSchema:
-        raise UsageError(f"url= has a scheme that the session knows no adapter for: {urlsplit(url).scheme!r}") from None
+        raise UsageError(f"url= has the scheme {urlsplit(url).scheme!r}, for which session= has no adapter") from None
 
 
 def _through_socks(url: str, proxies: Mapping[str, str] | None, session: requests.Session | None) -> bool:
-    """Whether requests will go through a SOCKS proxy, which connects inside of a library of its own."""
+    """Whether requests goes through a SOCKS proxy, which connects inside another library."""
     known = (proxies or {}, {} if session is None else session.proxies, urllib.request.getproxies())
     if not any("socks" in str(proxy).lower() for some in known for proxy in some.values()):
-        return False  # sooner said than by requests, which looks through the environment four times
+        return False  # requests would look through the environment four times
     settings = (session or requests.Session()).merge_environment_settings(url, dict(proxies or {}), None, None, None)
     return (requests.utils.select_proxy(url, settings["proxies"]) or "").lower().startswith("socks")
 

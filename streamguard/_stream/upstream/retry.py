@@ -1,7 +1,7 @@
-"""When a stream may be tried again. Policies are tenacity's; the sleeping is done where it can be cancelled.
+"""When a stream may be tried again. The policies are tenacity's; the pause is taken where it can be cancelled.
 
 A policy only ever decides about failures *before the first chunk* was handed over. After a chunk, a second attempt would
-repeat text that the reader has already seen (openai/openai-python has lived through this, HKUDS/nanobot#4038 too).
+repeat text that the reader has already seen, as it did in openai/openai-python and HKUDS/nanobot#4038.
 """
 
 import errno
@@ -35,19 +35,19 @@ def before_first_chunk(
 ) -> tenacity.Retrying:
     """Return the policy that retries transport timeouts before the first chunk, and nothing else.
 
-    max_retries: further attempts after the first. Default 2; 0 is no retry.
-    on:     transport codes (`"ETIMEDOUT"`, `"ECONNRESET"`, …) and exception types that are worth another attempt.
-    status: HTTP statuses that are, too; the server's `Retry-After` is then obeyed, if the deadline allows it.
+    max_retries: attempts after the first. Default 2; 0: none.
+    on:     transport codes (`"ETIMEDOUT"`, `"ECONNRESET"`, …) and exception types that get another attempt.
+    status: HTTP statuses that do, too; the server's `Retry-After` is then obeyed, if the deadline allows it.
     wait:   a tenacity wait. Default: exponential, from 0.2 s, up to 10 s, with up to 0.2 s of jitter.
 
     Limits
         A POST that timed out may have been carried out: a repeated one may be billed twice. All attempts carry the same
-        `Idempotency-Key`, which only helps where the server honours it.
+        `Idempotency-Key`, which helps only if the server honours it.
     """
     if isinstance(max_retries, bool) or not isinstance(max_retries, int):
-        raise TypeError(f"max_retries= takes a whole number, not {type(max_retries).__name__}: {max_retries!r}")
+        raise TypeError(f"max_retries= takes an int, not {type(max_retries).__name__}: {max_retries!r}")
     if max_retries < 0:
-        raise UsageError(f"max_retries= cannot be negative: {max_retries}")
+        raise UsageError(f"max_retries= must be >= 0, got {max_retries}")
     if wait is not None and not callable(wait):
         raise TypeError(f"wait= takes a tenacity wait, such as wait_fixed(1), not {type(wait).__name__}")
     codes, kinds, statuses = _wanted(on), tuple(k for k in on if isinstance(k, type)), _numbers(status)
@@ -68,7 +68,7 @@ def before_first_chunk(
 
 
 def policy_of(retry: object) -> tenacity.Retrying | None:
-    """Return the policy that a caller's `retry=` means: None, a number of retries, or a tenacity `Retrying`."""
+    """Return the policy for a caller's `retry=`: None, a number of retries, or a tenacity `Retrying`."""
     if retry is None:
         return None
     if isinstance(retry, tenacity.Retrying):
@@ -94,7 +94,7 @@ class RetryState:
         return number if isinstance(number, int) else None
 
     def starting(self) -> None:
-        """Call the policy's `before` callback: an attempt starts. Its clock starts with the first one."""
+        """Call the policy's `before` callback for an attempt that starts; the first one starts the policy's clock."""
         if self._policy is None:
             return
         if self._state is None:
@@ -103,9 +103,9 @@ class RetryState:
             self._policy.before(self._state)
 
     def pause_after(self, exc: BaseException) -> float | None:
-        """Return the seconds to sleep before another attempt, or None if there shall be none.
+        """Return the seconds to sleep before another attempt, or None if there is none.
 
-        Under any policy, never after what is no `Exception`, a cancel, or a spent deadline.
+        Under any policy, there is none after a cancel, a spent deadline, or what is not an `Exception`.
         """
         if self._policy is None or self._state is None or not isinstance(exc, Exception):
             return None
@@ -152,15 +152,17 @@ def requested_pause(exc: BaseException) -> float | None:
 
 def _numbers(status: Collection[int]) -> frozenset[int]:
     if not isinstance(status, Collection) or not all(isinstance(item, int) for item in status):
-        raise TypeError("status= takes a collection of HTTP statuses, such as {429, 503}")
+        raise TypeError(f"status= takes a collection of HTTP statuses, such as {{429, 503}}, not {status!r}")
     return frozenset(status)
 
 
 def _wanted(on: On) -> frozenset[str]:
     if isinstance(on, str) or not all(isinstance(item, str | type) for item in on):
-        raise TypeError('on= takes a collection of codes and exception types, such as {"ETIMEDOUT", "ECONNRESET"}')
+        raise TypeError(
+            f'on= takes a collection of codes and exception types, such as {{"ETIMEDOUT", "ECONNRESET"}}, not {on!r}'
+        )
     codes = frozenset(item for item in on if isinstance(item, str))
     unknown = sorted(code for code in codes if code not in _CODES and not code.startswith("EAI_"))
     if unknown:
-        raise UsageError(f"on= names no transport code: {', '.join(unknown)}")
+        raise UsageError(f"on= has unknown transport codes: {', '.join(unknown)}; known are errno's names, ECERT and EAI_*")
     return codes

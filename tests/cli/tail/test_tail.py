@@ -250,7 +250,7 @@ def test_certificates_are_verified(streamguard_tls_gateway: MakeGateway) -> None
     [
         (["example.test/v1"], "url= has no scheme"),
         (["http://"], "url= has no host"),
-        (["http://[::1"], "url= cannot be read"),
+        (["http://[::1"], "url= cannot be parsed"),
         (["ftp://127.0.0.1/"], "scheme"),
         ([], "Missing argument 'URL'"),
         (["http://127.0.0.1:9", "--idle", "5", "--total", "1"], "idle=5 can never fire"),

@@ -116,7 +116,7 @@ class TestInterrupt:
         tap = Tap(b'data: {"choices":[{"delta":{"content":"hi"}}]}\n\n', b"data: [DONE]\n\n")
         assert guard(tap, interrupt=tap.turn_off, decode="chat").read() == "hi"
         tap = Tap({"a": 1})
-        with pytest.raises(UsageError, match="gives dict objects"):
+        with pytest.raises(UsageError, match="dict objects"):
             next(guard(tap, interrupt=tap.turn_off, decode="json"))
         tap.turn_off()
 
@@ -160,6 +160,20 @@ class TestRefusals:
         with pytest.raises(UsageError, match=r"interrupt=.*abandon=True") as caught:
             guard(source)
         assert type(source).__name__ in caught.value.message
+
+    @pytest.mark.parametrize(
+        ("source", "words"),
+        [
+            (requests.Response().iter_lines(), r"the generator Response\.iter_lines\(\): .*guard\(response\)"),
+            (httpx.Response(200, text="x").iter_lines(), r"the generator Response\.iter_lines\(\): .*guard\(response\)"),
+            ([1, 2], "holds its items already, .*iterate over it"),
+            (None, "takes an open stream, a function that opens one, .*not builtins.NoneType"),
+        ],
+    )
+    def test_a_refusal_says_what_to_pass(self, source: Any, words: str) -> None:
+        """A generator over a response, a list, nothing at all: the message names what guard() takes instead."""
+        with pytest.raises(UsageError, match=words):
+            guard(source)
 
     def test_a_function_that_returns_one(self) -> None:
         """When it has been called; and what it opened is closed again, for nobody else has it."""
