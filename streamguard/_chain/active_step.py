@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from .._core.pump import Feed, Pump
+from .._core.tasks import Task
 from ..errors import DeadlineExceededError
 from .context import StepContext
 from .failure_reasons import Failure, failure_of
@@ -51,7 +51,8 @@ class ActiveStep:
     """Gives its place among the active steps back."""
     open_write: OpenWrite | None = None
     """Set while the step's `verify=` runs, not the step itself."""
-    pump: Pump[None] | None = None
+    task: Task | None = None
+    """Its thread; None for an inline step."""
     cut: Limiter | StopReason | None = None
     grace_ends: float | None = None
     overran: bool = False
@@ -138,12 +139,12 @@ def alarm(active: ActiveStep) -> Iterator[None]:
         return
     with token.child() as off:
 
-        def ring(_feed: Feed) -> None:
+        def ring() -> None:
             while not off.wait(until.remaining()):
                 if until.expired:
                     token.cancel(active.budget.limiter)
 
-        Pump(ring, off, name=f"alarm-{active.step.name}").start()
+        Task(ring, name=f"alarm-{active.step.name}").start()
         try:
             yield
         finally:

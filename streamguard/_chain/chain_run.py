@@ -17,7 +17,7 @@ from .._core.bounded import GRACE_SECONDS, left_behind
 from .._core.cancel import CancelToken, set_current_token
 from .._core.clock import monotonic
 from .._core.deadline import Deadline, deadline
-from .._core.pump import Feed, Pump
+from .._core.tasks import Task
 from .._core.waits import take
 from ..errors import StreamguardError, UsageError
 from ..telemetry.pools import take_place
@@ -68,7 +68,7 @@ class ChainRun:
         """Ready steps that wait for a slot: they are checked again when there is one."""
         self._active: list[ActiveStep] = []
         self._places = Places(functools.partial(self._events.put, None))
-        self._stuck: list[Pump[None]] = []
+        self._stuck: list[Task] = []
         self._bug: BaseException | None = None
         self._begun = monotonic()
 
@@ -159,7 +159,7 @@ class ChainRun:
     def _has_slot(self, step: Step[Any]) -> bool:
         if step.inline:
             return not self._active
-        self._stuck = [pump for pump in self._stuck if pump.thread.is_alive()]
+        self._stuck = [task for task in self._stuck if task.is_alive()]
         return len(self._active) < max(1, self._max_parallel - len(self._stuck))
 
     def _prepare(self, step: Step[Any], budget: Budget, key: str | None, asks: OpenWrite | None = None) -> ActiveStep:
@@ -188,8 +188,8 @@ class ChainRun:
         try:
             with notify.step_scope(step):
                 report = functools.partial(_report_end, self._events, active, work, leave)
-                active.pump = Pump(report, active.ctx.token, name=f"step-{step.name}")
-            active.pump.start()
+                active.task = Task(report, name=f"step-{step.name}")
+            active.task.start()
         except BaseException as exc:
             leave()
             if not isinstance(exc, StreamguardError):
@@ -242,9 +242,9 @@ class ChainRun:
 
     def _leave_behind(self, active: ActiveStep) -> None:
         active.overran = True
-        if active.pump is not None:
-            left_behind(active.pump, kind="step")
-            self._stuck.append(active.pump)
+        if active.task is not None:
+            left_behind(active.task, kind="step")
+            self._stuck.append(active.task)
         self._finish(active, StepEnd(None, None, monotonic(), cancelled=True))
 
     def _finish(self, active: ActiveStep, end: StepEnd) -> None:
@@ -323,8 +323,8 @@ class ChainRun:
         self._token.cancel("left")
         for active in self._active:
             active.free()
-            if active.pump is not None:
-                left_behind(active.pump, kind="step")
+            if active.task is not None:
+                left_behind(active.task, kind="step")
 
     def _raise_bug(self) -> None:
         bug, self._bug = self._bug, None
@@ -341,7 +341,6 @@ def _report_end(
     active: ActiveStep,
     work: Callable[[], StepEnd],
     leave: Callable[[], None],
-    _feed: Feed,
 ) -> None:
     try:
         end = work()

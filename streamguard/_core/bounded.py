@@ -21,6 +21,7 @@ from .clock import monotonic
 from .deadline import Deadline, current_deadline, deadline
 from .limits import seconds_of
 from .pump import End, Pump
+from .tasks import Task
 
 T = TypeVar("T")
 
@@ -149,9 +150,9 @@ def refuse_unrun(value: T, whose: str) -> T:
     raise UsageError(f"{whose} has returned a {kind.__name__}, which has still to run; return what comes of it")
 
 
-def left_behind(pump: Pump[Any], *, kind: str = "reader") -> None:
-    """Count the thread of *pump* among those that could not be stopped; it was for a *kind*: reader, step, turn."""
-    _count_while(pump.thread.is_alive, kind)
+def left_behind(task: Pump[Any] | Task, *, kind: str = "reader") -> None:
+    """Count the thread of *task* among those that could not be stopped; it was for a *kind*: reader, step, turn."""
+    _count_while(task.thread.is_alive, kind)
 
 
 def _count_while(is_running: Callable[[], bool], kind: str) -> None:
