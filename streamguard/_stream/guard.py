@@ -17,7 +17,7 @@ from .options import StreamKeywords, StreamOptions, refuse_unknown
 from .sources.detect import url_of
 from .sources.open_source import OpenSource, SourceHold, can_be_opened, check_source, gives_message, open_source
 from .stream import GuardedStream
-from .upstream.attempt import Block, Item, Opened, read_response
+from .upstream.attempt import BodyBlock, Item, Opened, read_response
 from .upstream.decode import ObjectDecoder, assembler_of
 from .upstream.retry import before_first_chunk
 
@@ -134,7 +134,7 @@ class _GivenSource:
             raise UsageError(
                 f"decode= takes bytes, but this source yields {type(block).__name__} objects: leave decode= out"
             )
-        item = Item(block, monotonic()) if whole else Block(block, monotonic())
+        item = Item(block, monotonic()) if whole else BodyBlock(block, monotonic())
         feed.put(item, item.weight)
 
 

@@ -19,7 +19,7 @@ from .options import StreamOptions
 from .recorder import Recorder
 from .stream_notifier import StreamNotifier
 from .timing.clocks import Phase, StreamClocks
-from .upstream.attempt import BAD_BODY_SECONDS, Block, Opened, Rejected
+from .upstream.attempt import BAD_BODY_SECONDS, BodyBlock, Opened, Rejected
 from .upstream.decode import Decoder
 
 _DRAIN_SECONDS = 0.05
@@ -83,7 +83,7 @@ class RunningAttempt:
     def handle(self, item: object) -> Iterator[Any] | None:
         """Note what the reader reported; return the chunks that came with it, if any can have."""
         match item:
-            case Block():
+            case BodyBlock():
                 return self._received(item)
             case Phase():
                 self._clocks.enter(item)
@@ -131,7 +131,7 @@ class RunningAttempt:
                 return
             if isinstance(item, Opened) and item.decoder is not None:
                 self.decoder = item.decoder
-            if isinstance(item, Block):
+            if isinstance(item, BodyBlock):
                 yield from self.decoder.feed(item.data)
 
     def _opened(self, item: Opened) -> None:
@@ -150,7 +150,7 @@ class RunningAttempt:
         recorder.status_code = item.response.status_code
         recorder.request_id = request_id(item.response)
 
-    def _received(self, block: Block) -> Iterator[Any]:
+    def _received(self, block: BodyBlock) -> Iterator[Any]:
         self._clocks.bytes_came()
         pump = self._pump  # once: a close() in another thread takes it away
         if pump is not None:

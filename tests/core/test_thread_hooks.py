@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from streamguard import DeadlineExceededError, bounded_call, guarded_stream
+from streamguard import DeadlineExceededError, StreamguardError, bounded_call, guard, guarded_stream
 from streamguard._core import thread_hooks
 from streamguard._core.thread_hooks import at_thread_end
 from streamguard.dispatch import run_command
@@ -44,6 +44,20 @@ def test_a_reader_s_thread(streamguard_gateway: Serve) -> None:
     next(stream)
     stream.close()
     wait_until(lambda: names == [f"streamguard-reader-{stream.report.id}"])
+
+
+def test_the_thread_of_an_interrupt() -> None:
+    """It is called in the thread that ran the caller's `interrupt=` of a source that was cut."""
+    names, ran, release = ends_in(), list[str](), threading.Event()
+
+    def interrupt() -> None:
+        ran.append(threading.current_thread().name)
+        release.set()
+
+    stream = guard(iter(lambda: release.wait(10), True), interrupt=interrupt, first=0.05)
+    with pytest.raises(StreamguardError):
+        next(stream)
+    wait_until(lambda: bool(ran) and ran[0] in names)
 
 
 def test_a_thread_that_could_not_be_stopped() -> None:

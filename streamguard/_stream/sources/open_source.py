@@ -18,6 +18,7 @@ None of these libraries is imported. A duplicate of the descriptor is shut down:
 
 import _thread
 import contextlib
+import contextvars
 import http.client
 import io
 import os
@@ -30,6 +31,7 @@ import requests
 import urllib3
 
 from ..._core.cancel import CancelToken
+from ..._core.thread_hooks import run_thread_hooks
 from ..._http import SocketGuard, attach_response, find_socket
 from ...errors import UsageError
 from ...telemetry.events import CloserFailed
@@ -144,13 +146,15 @@ def _kind_of(source: Any, may_stay_blocked: bool) -> _Kind | None:
 
 
 def _in_background(interrupt: Callable[[], object]) -> Callable[[], None]:
-    pid = os.getpid()
+    pid, context = os.getpid(), contextvars.copy_context()
 
     def call() -> None:
         try:
-            interrupt()
+            context.run(interrupt)
         except Exception as exc:
             defer(CloserFailed(error_type=type(exc).__name__))
+        finally:
+            run_thread_hooks()
 
     def cut() -> None:
         # Not `threading.Thread`: its start() waits for locks that the code under a signal handler may hold.

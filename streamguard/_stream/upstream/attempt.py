@@ -1,7 +1,7 @@
 """One attempt in the reader thread: send, judge the response, read, hand over.
 
 Nothing here knows the consumer. The feed gets, in order: phases as they begin, `Rejected` (the response is bad, its body is
-still being read) or `Opened`, then a `Block` for each block that is read.
+still being read) or `Opened`, then a `BodyBlock` for each block that is read.
 """
 
 import re
@@ -61,7 +61,7 @@ class Rejected:
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
+class BodyBlock:
     """A block of the body, as it was read."""
 
     data: Any = field(repr=False)
@@ -80,7 +80,7 @@ class Block:
         return len(self.data)
 
 
-class Item(Block):
+class Item(BodyBlock):
     """An object that a library has read and decoded."""
 
     __slots__ = ()
@@ -142,7 +142,7 @@ def read_response(
     feed.put(Opened(response, monotonic()))
     for block in blocks:
         guard.check()
-        feed.put(Block(block, monotonic()), len(block))
+        feed.put(BodyBlock(block, monotonic()), len(block))
     guard.check()
 
 
