@@ -56,7 +56,7 @@ class Scenario:
     services: dict[str, Any] = field(default_factory=dict)
     deadline: float = 1.2
     refused: bool = False
-    """Nobody listens where the policy should be."""
+    """The policy's server refuses connections."""
     answer: str | None = None
 
 

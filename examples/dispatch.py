@@ -1,7 +1,7 @@
 """Three scripted agents on one prompt, under one output timeout of a second each.
 
-`make example-dispatch` runs it: one agent hangs behind heartbeats and is stopped at the timeout, one burns CPU without a
-word and is stopped at twice the timeout, the third one answers. For each, what the response, the turn, the queue and the
+`make example-dispatch` runs it: one agent hangs while heartbeats flow and is stopped at the timeout, one uses CPU without
+output and is stopped at twice the timeout, the third one answers. For each, what the response, the turn, the queue and the
 routing signal say is printed side by side; it exits with 0 only if they agree, and nothing of the agents is left.
 """
 
@@ -14,7 +14,7 @@ from streamguard.dispatch import CommandMember, Dispatcher, DispatchQueue, TurnO
 
 TIMEOUT = 1.0
 LATEST = 0.1
-"""How long behind its limit a stop may come."""
+"""How long after its limit a stop may come."""
 
 SESSION = json.dumps({"type": "system", "subtype": "init", "session_id": "a-session"})
 WORDS = json.dumps({"type": "assistant", "message": {"id": "m", "content": [{"type": "text", "text": "Let me see. "}]}})

@@ -76,7 +76,7 @@ class StreamReport:
     usage: dict[str, Any] | None
     """The server's token counts; None if it sent none. Never a guess."""
     abandoned_threads: int
-    """Reader threads that could not be woken, and were left behind."""
+    """Reader threads that could not be woken and were abandoned."""
     error_type: str | None
     """Class name of what was raised."""
     id: str
@@ -156,6 +156,6 @@ def _attempt(number: int, spans: tuple[Span, ...], trace: Trace) -> Lane:
 
 
 def _with_last_silence(lane: Lane, ended: float) -> Lane:
-    """Point out the silence that ended it: no gap, since nothing came behind it."""
+    """Mark the silence that ended it: not a gap, because nothing came after it."""
     began = max(lane.spans[-1].start, *lane.ticks[-1:], 0.0)
     return replace(lane, gaps=(*lane.gaps, (began, ended - began)))

@@ -70,7 +70,7 @@ _OTHER_TRANSPORT = (
 
 @dataclass(frozen=True, slots=True)
 class Classification:
-    """What an exception means for whoever decides about another attempt."""
+    """What an exception means for the decision about another attempt."""
 
     kind: Kind
     """Who or what failed."""
@@ -83,7 +83,7 @@ class Classification:
 def classify(exc: BaseException) -> Classification:
     """Say what *exc* means. A cancel comes first, then a deadline: neither may ever be retried."""
     nest = list(causes_of(exc))
-    # What is no Exception is Ctrl-C, an exit, or the cancel of an event loop: somebody's decision to stop.
+    # A BaseException that is not an Exception is Ctrl-C, an exit, or the cancel of an event loop: a decision to stop.
     if _any(nest, (errors.StreamCancelledError, CancelledError)) or not all(isinstance(e, Exception) for e in nest):
         return Classification("cancel", "fail-fast")
     if _any(nest, errors.DeadlineExceededError):

@@ -11,8 +11,8 @@
     │   └── EmptyStreamError                     ... and without a single chunk
     ├── InStreamError                        the server reported an error inside a 200 stream
     ├── MalformedChunkError                  what came is not what was asked to be decoded
-    ├── NotEventStreamError                  a 200 that is no event stream
-    ├── InvalidJSONError                     a good status, and a body that is no JSON (requests' own InvalidJSONError)
+    ├── NotEventStreamError                  a 200 that is not an event stream
+    ├── InvalidJSONError                     a good status, and a body that is not JSON (requests' own InvalidJSONError)
     │   └── ResponseValidationError          ... or JSON that validate= does not accept
     ├── HTTPStatusError                      status 400 and above (requests.HTTPError)
     ├── StepFailedError                      a chain's step has no value
@@ -52,7 +52,7 @@ __all__ = [
 class StreamguardError(Exception):
     """Base of everything that streamguard raises on its own account.
 
-    The attributes say how far the call had come; what is not known, or does not apply, is None.
+    The attributes say how far the call got; an attribute that is unknown or does not apply is None.
     """
 
     phase: str | None = None
@@ -215,7 +215,7 @@ class NotEventStreamError(_ProtocolError):
 
 
 class InvalidJSONError(_ProtocolError, requests.exceptions.InvalidJSONError):
-    """Raised by `Session.get_json()` when a successful response has a body that is no JSON."""
+    """Raised by `Session.get_json()` when a successful response has a body that is not JSON."""
 
     status_code: int | None = None
     content_type: str | None = None
@@ -246,7 +246,7 @@ class HTTPStatusError(StreamguardError, requests.HTTPError):
 
 
 class StepFailedError(StreamguardError):
-    """Raised by `result[step]` for a step that has no value: nobody invents one. `name` and `id` are the run's."""
+    """Raised by `result[step]` for a step that has no value. `name` and `id` are the run's."""
 
     step: str | None = None
     """The step's name."""

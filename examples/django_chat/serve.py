@@ -1,4 +1,4 @@
-"""Serve the chat on loopback by gunicorn, with a scripted gateway for each model behind it: `make example-django`.
+"""Serve the chat on loopback by gunicorn, with a scripted gateway for each model: `make example-django`.
 
     python examples/django_chat/serve.py [PORT]
 

@@ -1,4 +1,4 @@
-"""Two views: the page, and the stream behind it."""
+"""Two views: the page, and its stream."""
 
 from django.urls import path
 from django.views.decorators.http import require_GET, require_POST

@@ -1,4 +1,4 @@
-"""The page, and the stream behind it."""
+"""The page, and its stream."""
 
 from typing import Any
 
@@ -19,7 +19,7 @@ def ask(request: Any) -> Any:
     """Stream the answer of the model that was asked."""
     url = settings.MODELS.get(request.POST.get("model", ""))
     if url is None:
-        return HttpResponseBadRequest("there is no such model")
+        return HttpResponseBadRequest("unknown model")
     messages = [{"role": "user", "content": request.POST.get("question", "")}]
     payload = {"model": request.POST["model"], "stream": True, "messages": messages}
     return sse_response(request, guarded_stream("POST", f"{url}/v1/chat/completions", json=payload, name="chat"))

@@ -1,8 +1,8 @@
 """Run a function for a bounded time, in a thread of its own.
 
 When the time is up, the call's token is cancelled, so that whatever registered with it (sockets, processes) is cut, and the
-function gets a short grace to leave. Python cannot stop a thread that ignores this: it is left behind, counted, and what it
-returns or raises later is dropped.
+function gets a short grace to return. Python cannot stop a thread that ignores this: it is abandoned and counted, and what
+it returns or raises later is dropped.
 """
 
 import functools
@@ -26,7 +26,7 @@ from .tasks import Task
 T = TypeVar("T")
 
 GRACE_SECONDS = 0.04
-"""How long a cancelled call may take to leave before it is left behind."""
+"""How long a cancelled call may take to return before it is abandoned."""
 
 _DEFERRING: dict[Callable[[object], bool], str] = {
     inspect.iscoroutinefunction: "an async function",
@@ -78,7 +78,7 @@ def bounded_call(
 
     def expired(overran: bool) -> StreamguardError:
         what = f"limit={seconds:g}" if scope == "step" else "the surrounding deadline()"
-        still = "; it could not be stopped and is left behind" if overran else ""
+        still = "; it could not be stopped and was abandoned" if overran else ""
         elapsed = monotonic() - begun
         spent = until is not None and until.at <= begun
         return DeadlineExceededError(
@@ -146,7 +146,7 @@ def refuse_unrun(value: T, whose: str) -> T:
     if kind not in _UNRUN:
         return value
     if isinstance(value, CoroutineType):
-        value.close()  # else Python would warn that nobody awaited it
+        value.close()  # else Python would warn that it was never awaited
     raise UsageError(f"{whose} has returned a {kind.__name__}, which has still to run; return what comes of it")
 
 
@@ -177,7 +177,7 @@ def _end_of(
     """Wait for the end of *call*; raise, once it is stopped, if its token or *until* comes first. Late is never success."""
     try:
         end = call.wait(None if until is None else until.remaining())
-    except BaseException:  # Ctrl-C, or whatever a signal handler raised: let go of fn, and do not wait for it
+    except BaseException:  # Ctrl-C, or an exception of a signal handler: abandon fn, and do not wait for it
         _stop(call, "left", 0)
         raise
     cancelled, reason = call.token.cancelled, call.token.reason

@@ -20,7 +20,7 @@ Closer = Callable[[], object]
 
 
 class CancelToken:
-    """Carry one decision to stop from whoever makes it to whatever must be stopped.
+    """Carry one decision to stop to everything that must be stopped.
 
     Hand one token to several streams, calls or chains to stop them together. Each of them works under a `child()`, so that
     a limit that fires inside one of them never cancels the others.
@@ -128,7 +128,7 @@ class CancelToken:
             try:
                 closer()
             except Exception as exc:
-                defer(CloserFailed(error_type=type(exc).__name__))  # not told at once: a signal handler may be here
+                defer(CloserFailed(error_type=type(exc).__name__))  # not emitted at once: a signal handler may be here
             except BaseException:
                 self._run_closers()
                 raise

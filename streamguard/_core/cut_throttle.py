@@ -1,7 +1,7 @@
 """Turns, for what takes far longer when all do it at once.
 
 When a thousand limits fire in one instant, two thousand threads want the one interpreter. Each that waits for it wakes
-every few milliseconds to ask, and whoever has it gives it up at each system call: the machine is busy with little else.
+every few milliseconds to ask, and its holder releases it at each system call: the machine is busy with little else.
 So a few of them cut at a time, and the others sleep.
 """
 
@@ -28,7 +28,7 @@ class Turns:
 
     @property
     def _free(self) -> "queue.SimpleQueue[None]":
-        """The turns that nobody has. Made when the first is taken: gevent may have patched queues by then."""
+        """The free turns. Made when the first is taken: gevent may have patched queues by then."""
         try:
             return self._made["free"]
         except KeyError:

@@ -54,7 +54,7 @@ class Timeouts:
     number above a day is accepted with a UserWarning, because it often means milliseconds.
 
     connect:  call → connected: waiting for the pool, DNS, TCP, proxy, TLS. Default 10.
-    response: connected → response headers complete. Starts anew when the body has been sent, and for each redirect. 120.
+    response: connected → response headers complete. Restarts when the body has been sent, and for each redirect. 120.
     first:    headers → first chunk that counts. Default: the same as `idle`.
     idle:     chunk → next chunk. Default 120.
     dead:     byte → next byte, heartbeat comments included. Default: off.

@@ -49,7 +49,7 @@ class Feed:
         self._room: queue.SimpleQueue[None] = queue.SimpleQueue()
 
     def put(self, item: object, size: int = 0) -> None:
-        """Hand *item* over; *size* bytes of it count against the capacity. Blocks while the consumer is that far behind."""
+        """Hand *item* over; *size* bytes of it count against the capacity. Blocks while that much is unread."""
         self._given += size
         self._put(item)
         while self._given - self._taken > self._capacity and not self.token.cancelled:
@@ -99,7 +99,7 @@ class Pump(Generic[R]):
     def get(self, seconds: float | None) -> object:
         """Return the next item, waiting at most *seconds* (None: without end; 0: not at all). Raises `queue.Empty`.
 
-        An `End` stays: whoever asks again gets it again.
+        An `End` stays: a second call gets it again.
         """
         item = take(self._queue, seconds) if seconds is None or seconds > 0 else self._queue.get_nowait()
         if isinstance(item, End):

@@ -20,7 +20,7 @@ class SilenceClock:
     """Measure silence against a limit (seconds; None: never too long).
 
     The caller says what time it is, on any clock that only runs forward. A stream passes the time that its consumer spent
-    *waiting*, so that a consumer that thinks for a minute is no silence of the server.
+    *waiting*, so that a consumer that pauses for a minute does not make the server look silent.
 
     The measurement decides, never the mere fact that a wait ended: `due()` may be asked early and as often as one likes.
     """
@@ -32,11 +32,11 @@ class SilenceClock:
         self.since = now
 
     def observe(self, now: float) -> None:
-        """Note that something was heard at *now*."""
+        """Record an arrival at *now*."""
         self.since = now
 
     def silence(self, now: float) -> float:
-        """Return the seconds since something was heard."""
+        """Return the seconds since the last arrival."""
         return now - self.since
 
     def due(self, now: float) -> float | Fired | None:

@@ -9,7 +9,7 @@ _actions: list[Callable[[], object]] = []
 
 
 def at_thread_end(action: Callable[[], object]) -> None:
-    """Have *action* called in each thread of ours when what it ran has ended: the caller's code may have been in it.
+    """Call *action* at the end of each thread of this package: the caller's code may have run in it.
 
     Registering the same function again changes nothing. What it raises is logged by its type, and stops nothing.
     """

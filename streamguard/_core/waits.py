@@ -1,7 +1,7 @@
-"""Waits in which signals are heard.
+"""Waits in which signal handlers run.
 
 The handlers of signals run in the main thread. A signal that comes in the instant before that thread begins to wait does
-not end the wait: CPython calls the handler when the wait is over, and Ctrl-C would be heard when the limit fires. So the
+not end the wait: CPython calls the handler when the wait is over, and Ctrl-C would be noticed when the limit fires. So the
 main thread waits half a second at a time.
 """
 

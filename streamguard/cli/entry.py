@@ -25,7 +25,7 @@ from .tail.tail import tail
 
 
 class _Root(click.Group):
-    """A group that ends like other commands when interrupted, and when nobody reads its output any more.
+    """A group that ends like other commands when it is interrupted and when its output is closed.
 
     A command's name may have two words, where the first one is a command that takes files.
     """

@@ -17,4 +17,4 @@ class Exit(IntEnum):
     INTERRUPTED = 130
     """Ctrl-C: 128 + SIGINT."""
     PIPE = 141
-    """Nobody reads the output any more: 128 + SIGPIPE."""
+    """The output is closed: 128 + SIGPIPE."""

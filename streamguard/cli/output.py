@@ -24,7 +24,7 @@ class Output:
         self._last = b"\n"
 
     def write(self, chunk: Any) -> None:
-        """Write *chunk*. Raises BrokenPipeError if nobody reads."""
+        """Write *chunk*. Raises BrokenPipeError if the output is closed."""
         if self._reasoning:
             self._think(chunk.reasoning)
         data = self._render(chunk)
@@ -56,7 +56,7 @@ class Output:
 
 
 def reader_has_left(out: IO[bytes]) -> bool:
-    """Say whether *out* is a pipe that nobody reads any more, as far as the system can tell without a write."""
+    """Return whether *out* is a closed pipe, as far as the system can tell without a write."""
     with contextlib.suppress(AttributeError, OSError, ValueError):  # no poll (Windows), no descriptor, a closed file
         poll = select.poll()
         poll.register(out.fileno(), 0)

@@ -30,7 +30,7 @@ _SHARE = click.FloatRange(0, 1, min_open=True, max_open=True)
 @click.option("--id", "wanted", metavar="ID", help="Show this stream, run or turn, or the turns of this execution.")
 @click.option("--failures", is_flag=True, help="List the failures, with their ids.")
 @click.option("--name", metavar="NAME", help="Only streams, chains and members of this name.")
-@click.option("--since", metavar="DURATION", callback=read_duration, help="Only what began so long ago at most.")
+@click.option("--since", metavar="DURATION", callback=read_duration, help="Only entries of the last DURATION.")
 @click.option(
     "--html", "page", type=click.File("w", encoding="utf-8"), metavar="FILE", help="Write a page with plots to this file."
 )
@@ -125,7 +125,7 @@ def _show_as_data(found: "Sequence[JournalEntry]", page: IO[str] | None) -> None
 def _opened(url: str | None) -> "JournalStore":
     url, option = (url, "--journal") if url else (os.environ.get(VARIABLE), VARIABLE)
     if not url:
-        raise click.UsageError(f"there is no journal: give --journal URL, or set {VARIABLE}.")
+        raise click.UsageError(f"no journal: pass --journal URL, or set {VARIABLE}.")
     try:
         store = open_store(url, option=option)
     except UsageError as exc:

@@ -1,4 +1,4 @@
-"""Signals that end a command's work: heard from before it begins, so that none of them leaves a program behind."""
+"""Signals that end a command: handled from before it starts, so that none of them leaves a program running."""
 
 import contextlib
 import signal
@@ -26,15 +26,15 @@ def raised() -> Iterator[None]:
             raise KeyboardInterrupt
         raise Terminated(number)
 
-    with heard(handler):
+    with handled(handler):
         yield
 
 
 @contextlib.contextmanager
-def heard(handler: Callable[[int], object]) -> Iterator[None]:
-    """Have *handler* called at each of `ENDING`, unless this process was told to ignore it (`nohup`).
+def handled(handler: Callable[[int], object]) -> Iterator[None]:
+    """Have *handler* called at each of `ENDING`, unless this process ignores it (`nohup`).
 
-    SIGCHLD is heard as well: where it is ignored, as some supervisors hand it down, no exit code can be known.
+    SIGCHLD is handled as well: if it is ignored, as under some supervisors, no exit code is available.
     """
 
     def call(number: int, _frame: FrameType | None) -> None:

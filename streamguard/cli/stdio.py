@@ -1,4 +1,4 @@
-"""Where a command's words go: files that may be full, pipes that nobody reads, terminals that are paused."""
+"""A command's outputs: files that may be full, pipes that may be closed, terminals that may be paused."""
 
 import contextlib
 import io
@@ -23,7 +23,7 @@ def open_outputs() -> None:
 def write_record(record: dict[str, Any], file: IO[str]) -> None:
     """Write *record* to *file* as JSON, and be sure that it is there.
 
-    Raises ClickException if it cannot be written, BrokenPipeError if nobody reads it.
+    Raises ClickException if it cannot be written, BrokenPipeError if it is closed.
     """
     try:
         json.dump(record, file, indent=2)
@@ -38,7 +38,7 @@ def write_record(record: dict[str, Any], file: IO[str]) -> None:
 
 
 def descriptor_of(out: IO[Any]) -> int | None:
-    """Return the descriptor of *out*; None if it is no file of the system's."""
+    """Return the descriptor of *out*; None if it is not a file of the system."""
     try:
         return out.fileno()
     except (AttributeError, OSError, ValueError):

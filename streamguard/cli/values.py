@@ -69,5 +69,5 @@ def read_token(_ctx: click.Context, _param: click.Parameter, variable: str | Non
     if not token:
         raise click.BadParameter("the environment variable that it names is not set, or empty.")
     if not token.isprintable():
-        raise click.BadParameter("the environment variable that it names holds a line break, so it is no key.")
+        raise click.BadParameter("the environment variable that it names contains a line break: not a key.")
     return token

@@ -104,7 +104,7 @@ class Dispatcher:
     records: where executions, turns and responses are recorded: `sqlite:///FILE`, `postgresql://…`, a `RecordStore`, or
              None: in memory.
 
-    Records that a process left behind which has ended are closed when the dispatcher is made, as failed with the reason
+    Records left by a process that has ended are closed when the dispatcher is made, as failed with the reason
     `process_restart`; `restarted` has the ids of those executions.
 
     Raises UsageError for records that cannot be used at all. A store that is locked, read-only or gone costs a dispatch its
@@ -147,7 +147,7 @@ class Dispatcher:
         follow: Follow | None = None,
         cancel: CancelToken | None = None,
     ) -> DispatchOutcome:
-        """Give *prompt* to *members*, and return what became of it.
+        """Send *prompt* to *members*, and return the outcome.
 
         conversation:   whatever names it. A member runs once at a time in it: a turn that is still running is preempted.
         members:        no two of the same name.

@@ -15,7 +15,7 @@ _TCP_ESTABLISHED = 1
 
 
 def departure_of(environ: Mapping[str, Any]) -> Callable[[], bool]:
-    """Return a function that tells, at once, whether the client behind a WSGI *environ* has gone.
+    """Return a function that returns, at once, whether the client of a WSGI *environ* has gone.
 
     gunicorn lends the socket (`gunicorn.socket`), waitress answers itself (`waitress.client_disconnected`, if its
     `channel_request_lookahead` is on). Under any other server it is never true: only a failing write tells.

@@ -1,4 +1,4 @@
-"""What a client is told of a failure: one of a few sentences, and words that a program can read. Never foreign text."""
+"""What a client gets of a failure: one of a few sentences, and words that a program can read. Never foreign text."""
 
 from collections.abc import Mapping
 from typing import Any

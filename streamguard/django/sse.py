@@ -37,8 +37,8 @@ def sse_response(
 
     render:    makes of a chunk what is sent: text, None for nothing, anything else as JSON. Default: a chat chunk's text
                as `{"text": ...}`, an event's data.
-    heartbeat: seconds. So long it waits for the first content, so that a failure before that is a 502 or 504 of its own;
-               and after so long without anything else a `: ping` is written. Default: `STREAMGUARD["HEARTBEAT"]`, or 15.
+    heartbeat: seconds. It waits this long for the first content, so that a failure before that is a 502 or 504;
+               and after this long without other output it writes a `: ping`. Default: `STREAMGUARD["HEARTBEAT"]`, or 15.
 
     The frames are data, then one `end`, or one `error` that a client may show. The response is not compressed, cached or
     buffered. Raises ImproperlyConfigured under ASGI, where Django would collect the whole answer first; TypeError for
@@ -124,7 +124,7 @@ class _Opening:
     def _wait(self) -> HttpResponse | None:
         self._stream.heartbeat = min(LOOK_SECONDS, self._heartbeat)
         if self._budget is not None and current_deadline() == self._budget:
-            # The budget is the view's, and the stream goes on behind it. A nearer deadline of the view's own stays.
+            # The budget is the view's, and the stream goes on after it. A nearer deadline of the view's own stays.
             with shield():
                 return self._take_first()
         return self._take_first()

@@ -49,7 +49,7 @@ def data_frame(data: Any, *, event: str | None = None, id: str | None = None) ->
     Raises TypeError, or for NaN and infinities ValueError, for what is neither.
     """
     if isinstance(data, bytes):
-        raise TypeError("bytes are no text of an event: pass render=, a function that returns text or JSON data")
+        raise TypeError("cannot send bytes as an event: pass render=, a function that returns text or JSON data")
     text = data if isinstance(data, str) else _json(data)
     fields = [("id", id), ("event", event), *(("data", line) for line in _LINE_END.split(text))]
     frame = "".join(f"{name}: {value}\n" for name, value in fields if value is not None)
@@ -96,7 +96,7 @@ class EventBody:
         self._id: str | None = stream.report.id
 
     def __iter__(self) -> Iterator[bytes]:
-        """Yield the frames; the upstream is closed behind the last one, and as soon as the client has left."""
+        """Yield the frames; the upstream is closed after the last one, and as soon as the client has left."""
         try:
             for item in self._items():
                 frame = self._frame(item) or self._ping()

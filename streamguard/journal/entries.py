@@ -147,7 +147,7 @@ def _numbers(entry: JournalEntry) -> Iterator[str]:
         first, longest = format_seconds(numbers["time_to_first_chunk"]), format_seconds(numbers["max_gap"])
         yield f"  first chunk after {first}, longest gap {longest}"
         if numbers["abandoned_threads"]:
-            yield f"  threads left behind: {numbers['abandoned_threads']}"
+            yield f"  abandoned threads: {numbers['abandoned_threads']}"
     elif entry.kind == "run" and numbers.get("deadline") is not None:
         yield f"  deadline {format_seconds(numbers['deadline'])}"
     elif entry.kind == "turn":

@@ -1,4 +1,4 @@
-"""Who is told what happens: hooks, the log by default, Prometheus and OpenTelemetry where they are installed.
+"""Report what happens: to hooks, to the log by default, to Prometheus and OpenTelemetry if they are installed.
 
 The adapters are `streamguard.telemetry.prometheus.PrometheusHook` (`pip install 'streamguard[prometheus]'`) and
 `streamguard.telemetry.otel.OpenTelemetryHook` (`pip install 'streamguard[otel]'`).

@@ -1,4 +1,4 @@
-"""What a hook is told: one frozen object for each thing that happened.
+"""The events that hooks get: one frozen object for each thing that happened.
 
 Nothing here holds a URL, a header, an argument, a body, or another program's error text: of errors only the type's name.
 Ids tell two of a kind apart in a log or a trace; they are unbounded, so never make one the label of a metric. All that is
@@ -48,7 +48,7 @@ Gaps = tuple[tuple[int, float], ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Upstream:
-    """What may be told of where a stream comes from."""
+    """What may be reported of a stream's server."""
 
     address: str
     """The host's name, without port, user or path."""
@@ -252,7 +252,7 @@ class DispatchFinished:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ThreadAbandoned:
-    """A thread could not be stopped, and was left behind."""
+    """A thread could not be stopped and was abandoned."""
 
     kind: str
     """What it was for: reader, call, step, turn."""
@@ -268,7 +268,7 @@ class ConcurrencyChanged:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CloserFailed:
-    """What was registered with a `CancelToken`, or for the end of a thread of ours, raised when its time had come."""
+    """A closer of a `CancelToken`, or a hook at the end of a thread of this package, raised."""
 
     error_type: str
 

@@ -33,7 +33,7 @@ _telling: contextvars.ContextVar[bool] = contextvars.ContextVar("streamguard_tel
 
 
 def set_hooks(hooks: Iterable[Hook] | None) -> None:
-    """Have these callables, and no others, told what happens; None: the default, which writes to the log.
+    """Replace the active hooks. None restores the default, which only writes to the log.
 
     `set_hooks([*get_hooks(), mine])` adds one. For the whole process, at once, from any thread.
 
@@ -42,7 +42,7 @@ def set_hooks(hooks: Iterable[Hook] | None) -> None:
     Limits
         A hook runs where the event happened: inside the consumer's `next()`, or in the thread that ends a stream. It must
         be quick. What it raises is swallowed; the type is logged once. Streams and calls that a hook makes itself are
-        told to nobody. A stream that the garbage collector ended is told with the next event, or by `flush()`.
+        not reported. A stream that the garbage collector ended is reported with the next event, or by `flush()`.
     """
     chosen = _DEFAULT if hooks is None else tuple(hooks)
     for hook in chosen:
@@ -57,7 +57,7 @@ def get_hooks() -> tuple[Hook, ...]:
 
 
 def witness(hook: Hook) -> None:
-    """Have *hook* told everything as well, before the hooks and whatever they are: for the journal of this package."""
+    """Call *hook* with every event, before the active hooks: for the journal of this package."""
     _witnesses.append(hook)
 
 
@@ -69,7 +69,7 @@ def emit(event: Event) -> None:
 
 
 def defer(event: Event) -> None:
-    """Have *event* told with the next one: for finalizers and signal handlers, which must not call foreign code."""
+    """Emit *event* together with the next one: for finalizers and signal handlers, which must not call foreign code."""
     _deferred.append((os.getpid(), event))
 
 
@@ -100,7 +100,7 @@ def _entered(listeners: _Listeners, scopes: list[tuple[Hook, Scope]], event: Eve
     def enter(make: Scope, hook: Hook) -> None:
         context = make(event)
         context.__enter__()
-        # Not `enter_context`: a hook's scope is told neither what is raised inside of it nor asked to swallow it.
+        # Not `enter_context`: a hook's scope does not see what is raised inside it, and cannot swallow it.
         stack.callback(_quietly, listeners, hook, context.__exit__, None, None, None)
 
     for hook, make in scopes:

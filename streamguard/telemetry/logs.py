@@ -30,7 +30,7 @@ _log.addHandler(logging.NullHandler())
 def log_event(event: Event) -> None:
     """Write *event* to the logger `streamguard`.
 
-    INFO: one line for each finished stream, run and dispatch. WARNING: silences, fallbacks, threads left behind. DEBUG:
+    INFO: one line for each finished stream, run and dispatch. WARNING: silences, fallbacks, abandoned threads. DEBUG:
     all else. The message begins with what happened; the record's attribute `streamguard` is a dict of the fields,
     and `event`, the kind (`stream_finished`).
     """
@@ -40,7 +40,7 @@ def log_event(event: Event) -> None:
 
 
 def log_line(level: int, event: str, message: str, *arguments: object, **fields: object) -> None:
-    """Write a line for what is told to no hook; *event* is its kind. Whatever a handler raises is swallowed."""
+    """Write a line that is not an event for hooks; *event* is its kind. Exceptions of handlers are swallowed."""
     with contextlib.suppress(Exception):
         _log.log(level, message, *arguments, extra={"streamguard": {"event": event, **fields}})
 
@@ -85,7 +85,7 @@ def _message(event: Event) -> str:
         case DispatchFinished():
             return f"dispatch {event.status}"
         case ThreadAbandoned():
-            return f"thread left behind: {event.kind}"
+            return f"thread abandoned: {event.kind}"
         case CloserFailed():
             return "a closer failed"
     return _words(type(event).__name__)

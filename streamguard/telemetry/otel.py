@@ -218,7 +218,7 @@ def _step_key(event: StepStarted | StepRetry | StepFallback | StepFinished) -> s
 
 
 def _error_type(report: StreamReport) -> str | None:
-    """Return `error.type`: None for an end that is no failure, though the caller may have chosen it (`closed`)."""
+    """Return `error.type`: None for an end that is not a failure, such as `closed`."""
     if report.outcome == "timeout":
         return "timeout"
     return (report.error_type or _OTHER) if report.outcome in ("error", "cancelled") else None

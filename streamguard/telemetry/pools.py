@@ -23,7 +23,7 @@ def take_place(pool: str) -> Callable[[], None]:
 
 
 def _tell(pool: str, places: set[object]) -> None:
-    """Tell the number until it is the last one told: another thread may have changed it meanwhile. No lock is held."""
+    """Emit the number until the last one emitted is current: another thread may have changed it. No lock is held."""
     told = None
     while told != (in_use := len(places)):
         emit(ConcurrencyChanged(pool=pool, in_use=in_use))

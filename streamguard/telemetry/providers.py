@@ -23,7 +23,7 @@ _BY_HOST: Final = (
 
 
 def provider_of(address: str) -> str:
-    """Return the provider behind a host's name; `"openai"` for one that is not known: a gateway with OpenAI's wire format.
+    """Return the provider of a host's name; `"openai"` for one that is not known: a gateway with OpenAI's wire format.
 
     *Limits*: a name, not a proof: behind a gateway any model may answer.
     """

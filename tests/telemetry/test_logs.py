@@ -126,7 +126,7 @@ def test_dispatches_and_turns(caplog: pytest.LogCaptureFixture) -> None:
         ("WARNING", "turn claude failed"),
         ("DEBUG", "turn codex succeeded"),
         ("DEBUG", "concurrency changed"),
-        ("WARNING", "thread left behind: turn"),
+        ("WARNING", "thread abandoned: turn"),
         ("INFO", "dispatch failed"),
     ]
 

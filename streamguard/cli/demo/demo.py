@@ -39,7 +39,7 @@ def _played(play: Callable[[Stage], Act], stage: Stage) -> Act:
 
 
 def finale(stage: Stage, acts: Sequence[Act]) -> Exit:
-    """Show what happened, and whether it is what was told."""
+    """Show what happened, and whether it matches the claims."""
     stage.heading("What happened, as the reports and the server tell it")
     stage.table(TITLES, (act.row for act in acts))
     broken = [f"{act.name}: {claim}" for act in acts for claim, holds in act.claims if not holds]

@@ -57,7 +57,7 @@ class _BareCall:
 
 
 def bare_call(stage: Stage) -> Act:
-    """requests alone: its read timeout starts anew with each heartbeat, so it never fires."""
+    """requests alone: each heartbeat restarts its read timeout, so it never fires."""
     stage.heading("1. requests alone")
     stage.code(f"requests.post(url, json=payload, stream=True, timeout={READ_TIMEOUT})")
     stage.say(f"timeout={READ_TIMEOUT} is a limit for each read, and each heartbeat is one.")
@@ -122,7 +122,9 @@ class _Telling:
     def retrying(self, state: tenacity.RetryCallState) -> None:
         self.failures.append(state.outcome.exception() if state.outcome else None)
         pause = state.next_action.sleep if state.next_action else 0.0
-        self.stage.say(f"first={LIMIT} fired: the line is cut. No word had come, so it is tried again, in {pause:.1f} s.")
+        self.stage.say(
+            f"first={LIMIT} fired: the connection is cut. No chunk had arrived, so the stream is retried in {pause:.1f} s."
+        )
 
     def play(self, stream: GuardedStream[Any]) -> StreamReport:
         try:
@@ -142,7 +144,7 @@ def retried_stream(stage: Stage) -> Act:
     """The same gateway, guarded: the limit fires, the call is tried again, and the answer comes word by word."""
     stage.heading("2. guarded, silent before the first word")
     stage.code(f"guarded_stream('POST', url, json=payload, first={LIMIT}, idle={LIMIT})")
-    stage.say(f"The same heartbeats. They are no words: first={LIMIT} goes on.")
+    stage.say(f"The same heartbeats. They are not content: first={LIMIT} keeps running.")
     words = _chat(ANSWER)
     telling = _Telling(stage)
     with Gateway(SILENT, "\n".join([*words, "finish", "done"]).replace("\nchat", "\nwait 0.12\nchat")) as gateway:

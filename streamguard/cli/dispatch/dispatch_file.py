@@ -67,7 +67,7 @@ def read_dispatch_file(path: Path, environ: Mapping[str, str] = os.environ) -> D
     except OSError as exc:
         raise UsageError(f"cannot read it: {exc.strerror}") from exc
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as exc:
-        raise UsageError(f"this is no TOML: {exc}") from exc
+        raise UsageError(f"invalid TOML: {exc}") from exc
     _refuse_unknown(found, _TOP, "the file")
     members = found.get("members")
     if not isinstance(members, list) or not all(isinstance(member, dict) for member in members):

@@ -53,7 +53,7 @@ def _plain(words: str) -> Text:
 
 
 class DispatchTable:
-    """The rows, kept up to date by `note()`; `render()` is called by whoever draws."""
+    """The rows, kept up to date by `note()`; `render()` is called by the display."""
 
     def __init__(self, members: Iterable[str]) -> None:
         self._rows = {member: _Row() for member in members}

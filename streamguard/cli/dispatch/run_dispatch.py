@@ -15,7 +15,7 @@ from ...dispatch import Dispatcher, DispatchOutcome, DispatchStream
 from ...dispatch._process.process import kill_running
 from ...errors import UsageError
 from ..exit_codes import Exit
-from ..signals import heard
+from ..signals import handled
 from ..stdio import write_record
 from .dispatch_file import read_dispatch_file
 from .dispatch_table import DispatchTable, last_line
@@ -38,7 +38,7 @@ def run_dispatch(
     if output_timeout is not None:
         limits["output_timeout"] = output_timeout
     console, table, stop = Console(quiet=quiet), DispatchTable(member.name for member in asked.members), _Stop()
-    with heard(stop.hear):
+    with handled(stop.hear):
         with (
             Dispatcher(records or asked.records) as dispatcher,
             dispatcher.stream(
@@ -90,7 +90,7 @@ def _noted(stream: DispatchStream, table: DispatchTable) -> DispatchOutcome:
 
 def _tell(outcome: DispatchOutcome, table: DispatchTable, console: Console, *, quiet: bool) -> None:
     if not console.is_terminal:
-        with console.capture() as printed:  # rich would end the process by itself where nobody reads it
+        with console.capture() as printed:  # rich would end the process by itself if its output is closed
             console.print(table.render())
         click.echo(printed.get(), nl=False)
     if not quiet:

@@ -77,11 +77,11 @@ def run(ctx: click.Context, /, command: tuple[str, ...], **options: Any) -> None
     A DURATION is 250ms, 90s, 2m, 1.5h, or seconds; 0 or off switches a limit off.
 
     Exit code: the command's own (128 + N if signal N ended it); 124 a limit fired; 125 this command failed, or was used
-    wrongly; 126 the command cannot be run; 127 there is no such command. With --format or --final, 1 where the command says
-    0 and its output does not say that it is complete.
+    wrongly; 126 the command cannot be run; 127 the command does not exist. With --format or --final, 1 if the command
+    says 0 and its output does not say that it is complete.
     """
     if not command:
-        raise click.UsageError("there is no command: streamguard run --idle 10m -- COMMAND ...")
+        raise click.UsageError("missing COMMAND: streamguard run --idle 10m -- COMMAND ...")
     if not any(options[name] for name in ("first", "idle", "total")):
         raise click.UsageError("give at least one of --idle, --first and --total.")
     try:

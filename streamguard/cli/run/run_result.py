@@ -12,8 +12,8 @@ from ..exit_codes import Exit
 class RunVerdict:
     """What is to be said.
 
-    pipe_closed: nobody read our output any more.
-    hurried:     nobody can wait for a reader.
+    pipe_closed: our output was closed.
+    hurried:     a paused reader must not be waited for.
     output_lost: some of the command's output was dropped, since its reader did not take it in time.
     """
 
@@ -44,7 +44,7 @@ class RunVerdict:
         if result.stopped:
             parts.append("killed, since it did not leave at SIGTERM" if result.killed else "it left at SIGTERM")
         if self.output_lost:
-            parts.append("output was dropped, as nobody took it in time")
+            parts.append("output was dropped because it was not read in time")
         parts += [self._how(), f"{result.duration:.1f} s in all"]
         return " ".join(printable("; ".join(parts)).split())
 

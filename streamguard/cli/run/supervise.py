@@ -24,7 +24,7 @@ from ...dispatch._formats import buffered_output
 from ...dispatch._process.spawn import CommandStartError
 from ...errors import UsageError
 from ..exit_codes import Exit
-from ..signals import heard
+from ..signals import handled
 from ..stdio import descriptor_of, has_room
 from .run_result import RunVerdict
 
@@ -33,7 +33,7 @@ _ON_STALL_GRACE = 0.5
 _LOOK_SECONDS = 0.2
 _REFUSED_SECONDS = 0.02
 PATIENCE = 1.0
-"""Seconds that a reader may take nothing (a paused pager, say) before it is dropped, if nobody can wait."""
+"""Seconds that a reader may pause (a pager, say) before its output is dropped, if it must not be waited for."""
 
 RawStream = CommandStream[RawOutput]
 
@@ -43,7 +43,7 @@ def supervise(command: Sequence[str], *, quiet: bool, on_stall: str | None, **op
     if not quiet and (option := buffered_output(command)):
         _warn(f"{option} has the command print nothing before its end, and so look silent")
     signals = _Signals()
-    with heard(signals.hear):
+    with handled(signals.hear):
         try:
             stream = RawStream(_plan(command, on_stall, options))
         except UsageError as exc:
@@ -79,21 +79,21 @@ class _Passage:
         self._signals = signals
         self._outputs: dict[str, IO[bytes]] = {"stdout": sys.stdout.buffer, "stderr": sys.stderr.buffer}
         self.closed = False
-        """Whether nobody reads our standard output any more: then the command is stopped."""
+        """Whether our standard output is closed: then the command is stopped."""
         self._lossy: set[str] = set()
 
     @property
     def output_lost(self) -> bool:
-        """Whether something was dropped, as nobody took it in time."""
+        """Whether output was dropped because it was not read in time."""
         return bool(self._lossy)
 
     @property
     def hurried(self) -> bool:
-        """Whether nobody can wait for a paused reader: the command is stopped, or a signal wants us to end."""
+        """Whether a paused reader must not be waited for: the command is stopped, or a signal ends us."""
         return self._stream.stopping or self._signals.ending
 
     def write(self, output: RawOutput) -> None:
-        """Write it. Raises OSError if it cannot be written for another reason than that nobody reads it."""
+        """Write it. Raises OSError if it cannot be written; a closed pipe is not an error."""
         out = self._outputs.get(output.stream)
         if out is None:
             return
@@ -111,7 +111,7 @@ class _Passage:
     def _put(self, out: IO[bytes], data: bytes, patience: float) -> bool:
         """Write all of *data*, however long that takes, and return True.
 
-        Where nobody can wait, give up once nothing is taken for *patience* seconds, and return False.
+        If the reader must not be waited for, give up after *patience* seconds without a read, and return False.
         """
         descriptor = descriptor_of(out)
         if descriptor is None:
@@ -179,7 +179,7 @@ def _at_once(descriptor: int) -> int:
 
 
 def _forget_stderr() -> None:
-    """Lead standard error, which nobody reads, to nowhere: what is left in its buffer would fail again."""
+    """Replace the closed standard error: the rest of its buffer would fail again."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     with contextlib.suppress(OSError):
         os.dup2(nowhere, sys.stderr.fileno())

@@ -52,7 +52,7 @@ class Screen:
             self._draw(report, report.phase, 0.0)
 
     def silence(self, report: StreamReport) -> None:
-        """Show that nothing comes. Raises BrokenPipeError if nobody would read it if it came."""
+        """Show that nothing arrives. Raises BrokenPipeError if the output is closed."""
         if reader_has_left(self._out):
             raise BrokenPipeError
         now = monotonic()

@@ -52,7 +52,7 @@ class Ask:
         return Timeouts(**{name: value for name, value in given.items() if value is not None})
 
     def keywords(self, before_sleep: Any) -> dict[str, Any]:
-        """Return the call's other keywords; *before_sleep* is told of each retry, as tenacity does it."""
+        """Return the call's other keywords; *before_sleep* is called before each retry, as tenacity does."""
         headers = {name: _sendable(value) for name, value in self.headers.items() if name != "Authorization"}
         if self.data is not None and _is_json(self.data):
             headers.setdefault("Content-Type", "application/json")

@@ -131,7 +131,7 @@ class CommandStream(Generic[T], Iterator[T]):
     def result(self) -> CommandResult:
         """How it ended. Raises UsageError while it runs."""
         if self._watch.result is None:
-            raise UsageError(f"{self.program} is still running: there is a result behind its last event")
+            raise UsageError(f"{self.program} is still running: its result exists after its last event")
         return self._watch.result
 
     @property
@@ -141,12 +141,12 @@ class CommandStream(Generic[T], Iterator[T]):
 
     @property
     def stopping(self) -> bool:
-        """Whether it is being stopped, or was, by a limit or a cancel: what only lingers behind its result is not."""
+        """Whether a limit or a cancel stops it, or has; a program that only lingers after its result is not stopped."""
         return self._token.cancelled and self._token.reason != FINISHED
 
     @property
     def overflowed(self) -> bool:
-        """Whether some of what it said while it was being stopped was dropped, since nobody took it."""
+        """Whether some of what it said while it was being stopped was dropped, because it was not read."""
         return self._process.overflowed
 
     def read(self) -> CommandResult:

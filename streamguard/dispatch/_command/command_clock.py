@@ -73,7 +73,7 @@ class CommandClock:
         return self._output.deferred(now)
 
     def observe(self, now: float, event: Event, *, counts: bool) -> None:
-        """Note an event. *counts* says that it is heard as output, whatever its kind."""
+        """Note an event. *counts* says that it is output, whatever its kind."""
         was_output = self._output.observe(now, event)
         if counts and not was_output:
             self._output.rearm(now, event.kind)
@@ -84,7 +84,7 @@ class CommandClock:
             self._finished_at = now
 
     def hold(self, now: float, held: bool) -> None:
-        """Note that the program is, or no longer is, held back by us: that is no silence of its own (T1)."""
+        """Note that the program is, or no longer is, held back by us: that is not its own silence (T1)."""
         (self._output.pause if held else self._output.resume)(now)
 
     def excuse(self, now: float, late: float) -> None:

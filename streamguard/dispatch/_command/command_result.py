@@ -13,7 +13,7 @@ _SILENT = ("first", "idle", "tool")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stall:
-    """What `on_stall` is told, before the program is stopped."""
+    """What `on_stall` gets before the program is stopped."""
 
     pid: int
     program: str
@@ -68,7 +68,7 @@ class CommandResult:
     deferred_by_cpu: float = 0.0
     """For how long burning CPU put a limit off, up to the end."""
     stopped: bool = False
-    """Whether we ended it: for a limit, a cancel, or since it lingered behind its result."""
+    """Whether we ended it: for a limit, a cancel, or because it lingered after its result."""
     killed: bool = False
     """Whether something of it did not leave at SIGTERM, and had to be killed."""
 
@@ -99,9 +99,11 @@ def timeout_sentence(program: str, fired: LimitFired) -> str:
     if known.tools:
         parts.append(f"a tool call was running: {', '.join(known.tools)}; tool_timeout= gives tools longer")
     if known.first_output_at is None:
-        parts.append("none had come at all: a program that prints at its end needs a streaming output mode, or pty")
+        parts.append(
+            "there was no output at all: a program that prints only at its end needs a streaming output mode, or pty"
+        )
     if known.last_signal_kind is not None:
-        parts.append(f"the last sign that is no output was {known.last_signal_kind}")
+        parts.append(f"the last event that is not output was {known.last_signal_kind}")
     return "; ".join(parts)
 
 

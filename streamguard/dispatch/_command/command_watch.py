@@ -106,7 +106,7 @@ class CommandWatch:
         self._clock.hold(now, held)
 
     def woken_late(self, now: float, late: float) -> None:
-        """Take off what nobody could listen to."""
+        """Subtract the time in which no event could be read."""
         self._clock.excuse(now, late)
 
     def ended(self, now: float, exit: ProcessExit) -> Iterator[Event]:

@@ -20,12 +20,12 @@ class CallableMember:
     streamguard's own streams and sessions, called in it, are cut by themselves.
 
     Limits
-        A function that blocks, and has registered nothing, cannot be stopped: it is left behind, its late output dropped.
+        A function that blocks and registers nothing cannot be stopped: it is abandoned, and its late output is dropped.
         A generator is closed once the piece it is working on has come.
     """
 
     stop_grace = 1.0
-    """Seconds that the function may take to leave once it is told to stop."""
+    """Seconds that the function may take to return after the stop."""
 
     def __init__(self, name: str, run: Callable[[str, TurnContext], str | Iterable[Said]]) -> None:
         if not name or not callable(run):

@@ -17,7 +17,7 @@ _TO_LEAVE = 5.0
 """Seconds, besides the grace, in which what has been stopped is drained, looked for, and reaped."""
 
 _CODES = {"first": STARTUP_TIMEOUT, "deadline": "deadline_exceeded"}
-"""What a turn is told in place of `timeout`, which would be that of its own timer."""
+"""What a turn gets in place of `timeout`, which would be its own timer's."""
 
 _PLACE = re.compile(r"\{(prompt|session)\}")
 
@@ -53,7 +53,7 @@ PRESETS: Mapping[str, Preset] = {
 
 
 class CommandMember:
-    """Runs a program for each turn; nothing of it is left behind the turn.
+    """Runs a program for each turn; nothing of it is left after the turn.
 
     name:   of the member.
     argv:   the program and its arguments. `{prompt}` in one of them stands for the prompt; without it, the prompt is the
@@ -104,7 +104,7 @@ class CommandMember:
         )
         self._plan.check()
         self.stop_grace = self._plan.grace_seconds() + _TO_LEAVE
-        """Seconds that the program may take to leave once it is told to stop."""
+        """Seconds that the program may take to end after the stop."""
         self.done_grace = self._plan.linger_seconds() + self.stop_grace
         """Seconds that it may take to end once it has said `done`."""
 
@@ -124,7 +124,7 @@ class CommandMember:
         arguments: more of its options, such as `["--model", "opus"]`.
         """
         if program not in PRESETS:
-            raise UsageError(f"there is no preset {program!r}; known are {', '.join(PRESETS)}")
+            raise UsageError(f"unknown preset {program!r}: expected one of {', '.join(PRESETS)}")
         known = PRESETS[program]
         argv = _with(arguments, known.argv)
         resume = None if known.resume is None else _with(arguments, known.resume)
@@ -169,6 +169,6 @@ def _told(event: Event, stream: CommandStream[Event], context: TurnContext) -> I
 
 
 def _with(arguments: Sequence[str], words: Sequence[str]) -> list[str]:
-    """Return *words* with *arguments* behind the options, and before what is no option any more."""
+    """Return *words* with *arguments* after the options and before the first word that is not an option."""
     tail = next((n for n, word in enumerate(words) if word in ("-", "{prompt}", "resume", _CLINE_PROMPT)), len(words))
     return [*words[:tail], *arguments, *words[tail:]]

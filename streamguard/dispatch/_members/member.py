@@ -10,12 +10,12 @@ from .._process.cpu_activity import ActivityProbe
 
 
 def _unheard(_probe: ActivityProbe | None) -> None:
-    """Nobody measures this turn's activity."""
+    """The activity of this turn is not measured."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnContext:
-    """What a member is told about the turn that it runs."""
+    """What a member knows of the turn that it runs."""
 
     token: CancelToken
     """Cancelled when the turn is to stop; the member then ends, with everything that it started."""

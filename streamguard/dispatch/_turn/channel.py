@@ -1,4 +1,4 @@
-"""The way of a member's events to whoever reads them: one queue, with room for each member of its own."""
+"""The queue that carries members' events to their reader, with room of its own for each member."""
 
 import queue
 from dataclasses import dataclass

@@ -38,7 +38,7 @@ def plan_of(
 
 
 def by_name(members: Iterable[Member]) -> dict[str, Member]:
-    """Return the members by name. Raises TypeError for what is no member, UsageError for none at all, or one twice."""
+    """Return the members by name. Raises TypeError for another type, UsageError for none or two of one name."""
     found = tuple(members) if isinstance(members, Iterable) else None
     if found is None or not all(isinstance(member, Member) for member in found):
         raise TypeError("members= takes a list of members, such as CommandMember, StreamMember, CallableMember")

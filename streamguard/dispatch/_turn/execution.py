@@ -48,7 +48,7 @@ class Plan:
 
 
 class Execution:
-    """Runs a plan in threads of its own. Whoever has it may stop members, or all of it, or wait for its end."""
+    """Runs a plan in threads of its own. Its holder may stop members, stop all of it, or wait for its end."""
 
     def __init__(
         self,

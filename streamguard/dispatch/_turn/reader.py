@@ -41,7 +41,7 @@ class TurnState:
 
     @property
     def to_leave(self) -> bool:
-        """Whether the member's thread is to end, now that nobody listens any more: not before it is told to, if stopped."""
+        """Whether the member's thread should end because its events are not read: if stopped, only once it is asked to."""
         ending = self.cell.ending
         return self.token.cancelled or (ending is not None and ending.stop is None)
 
@@ -74,7 +74,7 @@ class Reading:
             self._state.cell.fail(code, said_by(exc))
             raise
         finally:
-            # Only now nothing uses the session any more, however long ago the turn was given up.
+            # Only now the session is unused, however long ago the turn was abandoned.
             for ticket in self._tickets.values():
                 ticket.release()
 

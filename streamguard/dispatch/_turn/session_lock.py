@@ -29,7 +29,7 @@ class Ticket:
         self.bell: queue.SimpleQueue[Entrance] = queue.SimpleQueue()
 
     def wait(self, token: CancelToken) -> Entrance:
-        """Wait until the session is this ticket's, or *token* is cancelled, or the session is given up.
+        """Wait until the session is this ticket's, or *token* is cancelled, or the session is abandoned.
 
         Only for `YOURS` there is something to release; a ticket that is not served has left the line.
         """
@@ -74,7 +74,7 @@ class Custody:
         return ticket
 
     def abandon(self, session: str) -> None:
-        """Say that the holder of *session* cannot be stopped: whoever waits for it, or comes, is told to begin anew.
+        """Mark *session* as held by a turn that cannot be stopped: waiting and later turns start a new session.
 
         It ends when that holder's ticket is released after all.
         """

@@ -16,7 +16,7 @@ from .._process.cpu_activity import ActivityProbe
 class Timer:
     """The one output timer of a turn.
 
-    timeout:      seconds without output; 0: it never fires, and nobody watches it (R2).
+    timeout:      seconds without output; 0: it never fires, and is not watched (R2).
     fire:         called once, with the diagnosis, when it fires: by the supervisor, under this timer's lock. It runs no
                   code of the user.
     tool_timeout: see `OutputTimeout`.
@@ -55,7 +55,7 @@ class Timer:
         return self._probe
 
     def pause(self) -> None:
-        """The member is held back by us: this is no silence of its own (T1)."""
+        """The member is held back by us: this is not its own silence (T1)."""
         with self._lock:
             self._timer.pause(monotonic())
 

@@ -67,7 +67,7 @@ class Turn:
     """Runs one member, in the calling thread and one of its own, and settles every account of it.
 
     batch:      the gate of the whole execution: once cancelled, no turn of it begins.
-    channel:    where events go; None: nobody reads them.
+    channel:    where events go; None: they are not read.
     """
 
     def __init__(
@@ -227,7 +227,7 @@ class Turn:
 
     def _fail(self, exc: Exception) -> TurnOutcome:
         self._cancel_member(_FAULT)
-        if self._concluded is not None:  # it is on record: what is told is the same
+        if self._concluded is not None:  # it is on record: the events say the same
             gone = self._pump is None or self._pump.join(self._stop_grace)
             return replace(self._outcome(self._concluded), abandoned=not gone)
         fault = TurnEnd(failed=True, error=_FAULT, message=said_by(exc))
@@ -264,11 +264,11 @@ class Turn:
         )
 
     def _let_go(self, reason: str) -> bool:
-        """End the member's thread; return False if it is left behind, as it could not be stopped. Never raises."""
+        """End the member's thread; return False if it could not be stopped and was abandoned. Never raises."""
         try:
             return self._pump is None or self._ends(self._pump, reason)
         except Exception as exc:
-            log_line(logging.ERROR, "turn_failed", "a turn failed behind its end", error_type=type(exc).__name__)
+            log_line(logging.ERROR, "turn_failed", "turn clean-up failed", error_type=type(exc).__name__)
             return self._pump is None or self._pump.join(0)
 
     def _ends(self, pump: "Pump[None]", reason: str) -> bool:

@@ -168,7 +168,7 @@ MEMBER = '[[members]]\nname = "a"\ncommand = ["true"]\n'
     ("text", "complaint"),
     [
         ("", "at least one [[members]] table"),
-        ("nonsense", "this is no TOML"),
+        ("nonsense", "invalid TOML"),
         ('prompt = "p"\nmembers = 3', "at least one [[members]] table"),
         (MEMBER, "either prompt or prompt_file"),
         ('prompt = "p"\nprompt_file = "p"\n' + MEMBER, "either prompt or prompt_file"),
@@ -186,7 +186,7 @@ MEMBER = '[[members]]\nname = "a"\ncommand = ["true"]\n'
         ('prompt = "p"\n' + MEMBER + "timeout = 3", "member 'a' has no key 'timeout'"),
         ('prompt = "p"\n[[members]]\nname = "a"\ncommand = []', "member 'a':"),
         ('prompt = "p"\n[[members]]\nname = "a"\ncommand = "true"', "member 'a':"),
-        ('prompt = "p"\n[[members]]\nprogram = "nothing"', "member 'nothing': there is no preset"),
+        ('prompt = "p"\n[[members]]\nprogram = "nothing"', "member 'nothing': unknown preset"),
         ('prompt = "p"\n[[members]]\nname = "a"\ncommand = ["sleep", 1]', "member 'a': command takes a list of texts"),
         ('prompt = "p"\n' + MEMBER + "cwd = 5", "member 'a': cwd takes text"),
         ('prompt = "p"\n' + MEMBER + 'env = "x"', "member 'a': env takes a table of texts"),

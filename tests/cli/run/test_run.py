@@ -241,7 +241,7 @@ def test_on_stall(tmp_path: Path) -> None:
     [
         (["--idle", "1", "no-such-program"], 127, "cannot start 'no-such-program': program not found on the PATH"),
         (["--idle", "1", "/etc/passwd"], 126, "cannot start '/etc/passwd': Permission denied"),
-        (["--idle", "1"], 125, "there is no command"),
+        (["--idle", "1"], 125, "missing COMMAND"),
         (["true"], 125, "give at least one of"),
         (["--idle", "soon", "true"], 125, "invalid duration"),
         (["--idle", "1", "--nonsense", "true"], 125, "No such option"),
@@ -425,7 +425,7 @@ def test_output_that_was_dropped_is_told(tmp_path: Path, blocking: bool) -> None
     assert running.returncode == 124
     assert out.endswith(b"END\n")
     assert json.loads(report.read_text())["output_lost"] is True
-    assert b"; output was dropped, as nobody took it in time; " in err
+    assert b"; output was dropped because it was not read in time; " in err
 
 
 def test_a_pipe_that_refuses_what_it_has_room_for_is_asked_slowly() -> None:

@@ -68,7 +68,7 @@ def test_first_rules_until_output() -> None:
     assert run_command(shell("sleep 0.5; echo hi"), first=10, idle=0.2).ok
     result = run_command(shell("sleep 60"), first=0.3, idle=0.1)
     assert (result.limit, result.limit_seconds) == ("first", 0.3)
-    assert "none had come at all" in result.message
+    assert "there was no output at all" in result.message
     assert run_command(shell("echo hi; sleep 60"), first=10, idle=0.2).limit == "idle"
 
 
@@ -179,7 +179,7 @@ def test_signals_do_not_rearm_in_a_format(noise: str) -> None:
     assert result.diagnosis.last_output_kind == Kind.TEXT
     assert result.diagnosis.uncounted.keys() >= {"stderr"}
     assert result.diagnosis.last_signal_at > result.diagnosis.last_output_at  # type: ignore[operator]
-    assert "the last sign that is no output was" in result.message
+    assert "the last event that is not output was" in result.message
 
 
 def test_instants_are_seconds_since_the_start() -> None:

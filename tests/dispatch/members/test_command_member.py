@@ -158,7 +158,7 @@ def test_presets() -> None:
     assert member.name == "coder"
     assert member._plan.argv == ["codex", "exec", "--json", "--model", "x", "-"]
     assert member._resume == ["codex", "exec", "--json", "--model", "x", "resume", "{session}", "-"]
-    with pytest.raises(UsageError, match="known are claude, codex"):
+    with pytest.raises(UsageError, match="unknown preset"):
         CommandMember.preset("cobol")
 
 
