@@ -4,9 +4,8 @@ import queue
 from collections.abc import Callable
 
 from .._core.clock import monotonic
-from .._core.limits import Limit, seconds_of
+from .._core.limits import Limit, seconds_of, whole_number
 from .._core.once import Once
-from ..errors import UsageError
 from ..telemetry.pools import take_place
 
 
@@ -28,13 +27,9 @@ class Bulkhead:
     """
 
     def __init__(self, limit: int, *, name: str | None = None, wait: Limit = 0.0) -> None:
-        if isinstance(limit, bool) or not isinstance(limit, int):
-            raise TypeError(f"limit= must be a whole number, got {type(limit).__name__}")
-        if limit < 1:
-            raise UsageError(f"limit= must be 1 or more, got {limit}")
         if name is not None and not isinstance(name, str):
             raise TypeError(f"name= must be a str, got {type(name).__name__}")
-        self.limit = limit
+        self.limit = whole_number("limit", limit, 1)
         self.name = name
         self.wait = max(0.0, seconds_of("wait", wait) or 0.0)
         self._free: queue.SimpleQueue[None] = queue.SimpleQueue()

@@ -12,7 +12,7 @@ from typing import Any, TypeVar, Unpack, overload
 from .._core.cancel import CancelToken, current_token
 from .._core.clock import monotonic
 from .._core.deadline import Deadline, current_deadline
-from .._core.limits import NOT_GIVEN, seconds_of
+from .._core.limits import NOT_GIVEN, seconds_of, whole_number
 from ..errors import UsageError
 from ..session import Session
 from .chain_report import ChainResult, Messages, message_of, run_status
@@ -64,15 +64,15 @@ class Chain:
     ) -> None:
         self.name = name
         self.deadline = seconds_of("deadline", deadline)
-        self.max_parallel = max_parallel
+        self.max_parallel = whole_number("max_parallel", max_parallel, 1)
         self._reserve = not_negative("reserve", reserve, 0.0)
         self._min_budget = not_negative("min_budget", min_budget, 0.0)
         self._messages = dict(messages or {})
         self._answer = answer
         self._session = session
         self._steps: dict[str, Step[Any]] = {}
-        self._samples = Samples(samples)
-        _check(name=name, max_parallel=max_parallel, messages=self._messages, session=session, samples=samples)
+        self._samples = Samples(whole_number("samples", samples, 0))
+        _check(name=name, messages=self._messages, session=session)
 
     def __repr__(self) -> str:
         return f"<Chain {self.name!r}: {', '.join(self._steps) or 'no steps'}>"
@@ -260,16 +260,11 @@ def _parent(cancel: CancelToken | None) -> CancelToken | None:
     return cancel if cancel is not None else current_token()
 
 
-def _check(*, name: object, max_parallel: object, messages: Messages, session: object, samples: object) -> None:
+def _check(*, name: object, messages: Messages, session: object) -> None:
     if not isinstance(name, str):
         raise TypeError(f"name= must be a str, got {type(name).__name__}")
     if not name:
         raise UsageError("name= must not be empty")
-    for option, value, least in (("max_parallel", max_parallel, 1), ("samples", samples, 0)):
-        if isinstance(value, bool) or not isinstance(value, int):
-            raise TypeError(f"{option}= must be a whole number, got {type(value).__name__}")
-        if value < least:
-            raise UsageError(f"{option}= must be {least} or more, got {value}")
     if session is not None and not isinstance(session, Session):
         raise TypeError(f"session= must be a streamguard.Session, whose calls can be cut, got {type(session).__name__}")
     unknown = messages.keys() - RUN_STATUSES.keys()

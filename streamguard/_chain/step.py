@@ -8,7 +8,7 @@ from datetime import timedelta
 from typing import Any, Generic, TypedDict, TypeVar
 
 from .._core.bounded import refuse_deferring, refuse_unrun
-from .._core.limits import NOT_GIVEN, NotGiven, seconds_of
+from .._core.limits import NOT_GIVEN, NotGiven, seconds_of, whole_number
 from ..errors import UsageError
 from .bulkhead import Bulkhead
 from .chain_report import StepReport
@@ -110,7 +110,8 @@ def make_step(
     name = _name_of(fn, options.get("name"))
     with _naming(name):
         step = _made(name, fn, options, reserve=reserve, min_budget=min_budget, fallback=fallback)
-    _refuse_unsafe(step)
+        _refuse_unsafe(step)
+    _refuse_deferring(step)
     return step
 
 
@@ -132,7 +133,7 @@ def _made(
         fallback_name=_fallback_name(fallback, options.get("fallback_name")),
         needs=_names(options.get("needs", ())),
         handles=_handles(options.get("handles", ())),
-        retries=_retries(options.get("retries", 0)),
+        retries=whole_number("retries", options.get("retries", 0), 0),
         idempotent=bool(options.get("idempotent", False)),
         idempotency_key=bool(options.get("idempotency_key", False)),
         verify=options.get("verify"),
@@ -155,29 +156,31 @@ def _naming(name: str) -> Iterator[None]:
 def _refuse_unsafe(step: Step[Any]) -> None:
     if step.retries and not (step.idempotent or step.idempotency_key):
         raise UsageError(
-            f"step {step.name!r}: retries={step.retries} repeats its effects. Pass idempotent=True if that does no harm, "
-            "or idempotency_key=True if each attempt sends ctx.idempotency_key."
+            f"retries={step.retries} repeats its effects. Pass idempotent=True if that does no harm, or "
+            "idempotency_key=True if each attempt sends ctx.idempotency_key."
         )
     if step.verify is not None and not callable(step.verify):
-        raise TypeError(f"step {step.name!r}: verify= must be a function of ctx, got {type(step.verify).__name__}")
+        raise TypeError(f"verify= must be a function of ctx, got {type(step.verify).__name__}")
+    if step.critical and step.fallback_name is not None:
+        raise UsageError("fallback_name= needs fallback=")
+    if not step.critical and not callable(step.fallback):
+        _refuse_uncopyable(step.fallback)
+
+
+def _refuse_uncopyable(fallback: object) -> None:
+    try:
+        copy.deepcopy(fallback)
+    except Exception as exc:
+        raise UsageError(
+            f"fallback= must be a value that can be copied for each use, got a {type(fallback).__name__} "
+            f"({type(exc).__name__}); pass a function that returns the value"
+        ) from None
+
+
+def _refuse_deferring(step: Step[Any]) -> None:
     refuse_deferring(step.fn, f"step {step.name!r}")
     for option, fn in (("fallback=", step.fallback), ("verify=", step.verify)):
         refuse_deferring(fn, f"{option} of step {step.name!r}")
-    if step.critical and step.fallback_name is not None:
-        raise UsageError(f"step {step.name!r}: fallback_name= needs fallback=")
-    if not step.critical and not callable(step.fallback):
-        _refuse_uncopyable(step)
-
-
-def _refuse_uncopyable(step: Step[Any]) -> None:
-    try:
-        copy.deepcopy(step.fallback)
-    except Exception as exc:
-        kind = type(step.fallback).__name__
-        raise UsageError(
-            f"step {step.name!r}: fallback= must be a value that can be copied for each use, got a {kind} "
-            f"({type(exc).__name__}); pass a function that returns the value"
-        ) from None
 
 
 def _name_of(fn: Callable[..., Any], name: object) -> str:
@@ -214,14 +217,6 @@ def _handles(handles: Iterable[type[Exception]] | type[Exception]) -> Handles:
     if wrong:
         raise TypeError(f"handles= must be exception classes, got {wrong[0]!r}")
     return several
-
-
-def _retries(value: object) -> int:
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise TypeError(f"retries= must be a whole number, got {type(value).__name__}")
-    if value < 0:
-        raise UsageError(f"retries= must be 0 or more, got {value}")
-    return value
 
 
 def _bulkhead(value: object) -> Bulkhead | None:

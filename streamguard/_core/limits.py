@@ -191,6 +191,15 @@ def seconds_of(name: str, value: Limit, *, source: str = "argument") -> float | 
     return None if seconds == math.inf else seconds
 
 
+def whole_number(name: str, value: object, least: int) -> int:
+    """Return the argument *name*, a number of things. Raises TypeError if it is not an int, UsageError below *least*."""
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise TypeError(f"{name}= must be a whole number, got {type(value).__name__}: {value!r}")
+    if value < least:
+        raise UsageError(f"{name}= must be {least} or more, got {value}")
+    return value
+
+
 def _seconds_of_text(name: str, text: str) -> float | None:
     if text.strip().lower() == "off":
         return None

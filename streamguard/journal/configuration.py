@@ -2,9 +2,8 @@
 
 from typing import TypedDict, Unpack
 
-from .._core.limits import NOT_GIVEN, Limit, NotGiven
+from .._core.limits import NOT_GIVEN, Limit, NotGiven, whole_number
 from .._core.limits import configure as configure_limits
-from ..errors import UsageError
 from .collector import COLLECTOR, RECENT
 from .lifecycle import use
 
@@ -49,8 +48,4 @@ def configure(**settings: Unpack[ProcessSettings]) -> None:
 def _count(recent: int | NotGiven | None) -> int | None:
     if recent is None or isinstance(recent, NotGiven):
         return RECENT if recent is NOT_GIVEN else None
-    if isinstance(recent, bool) or not isinstance(recent, int):
-        raise TypeError(f"recent= must be a whole number, got {type(recent).__name__}")
-    if recent < 0:
-        raise UsageError(f"recent= must be 0 or more, got {recent}")
-    return recent
+    return whole_number("recent", recent, 0)

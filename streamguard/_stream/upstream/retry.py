@@ -10,6 +10,7 @@ from typing import Any
 
 import tenacity
 
+from ..._core.limits import whole_number
 from ..._http import retry_after
 from ...classify import http_status, transport_code
 from ...errors import (
@@ -44,10 +45,7 @@ def before_first_chunk(
         A POST that timed out may have been carried out: a repeated one may be billed twice. All attempts carry the same
         `Idempotency-Key`, which helps only if the server honours it.
     """
-    if isinstance(max_retries, bool) or not isinstance(max_retries, int):
-        raise TypeError(f"max_retries= takes an int, not {type(max_retries).__name__}: {max_retries!r}")
-    if max_retries < 0:
-        raise UsageError(f"max_retries= must be >= 0, got {max_retries}")
+    whole_number("max_retries", max_retries, 0)
     if wait is not None and not callable(wait):
         raise TypeError(f"wait= takes a tenacity wait, such as wait_fixed(1), not {type(wait).__name__}")
     codes, kinds, statuses = _wanted(on), tuple(k for k in on if isinstance(k, type)), _numbers(status)
