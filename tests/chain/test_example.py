@@ -4,7 +4,6 @@ import dataclasses
 import importlib.util
 import subprocess
 import sys
-from pathlib import Path
 from types import ModuleType
 
 import pytest
@@ -13,7 +12,8 @@ import requests
 from streamguard import UsageError
 from streamguard.testing import AgentAPI, Gateway
 
-ROOT = Path(__file__).parent.parent.parent
+from ..core.helpers import ROOT
+
 PATH = ROOT / "examples" / "agent.py"
 
 

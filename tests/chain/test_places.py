@@ -21,9 +21,8 @@ from streamguard._core.clock import monotonic
 from streamguard.telemetry import StepRetry, set_hooks
 from streamguard.testing import AgentAPI, no_leaks
 
+from ..core.helpers import ROOT
 from .steps import PROMPT, endings, obedient, value
-
-ROOT = Path(__file__).parent.parent.parent
 
 STUCK = """
 import sys, threading, time

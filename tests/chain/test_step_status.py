@@ -1,7 +1,6 @@
 """The words of a run, and the arithmetic of budgets: no thread, no clock."""
 
 import re
-from pathlib import Path
 from typing import get_args
 
 from hypothesis import given
@@ -16,7 +15,9 @@ from streamguard._chain.step_status import (
     plan_budget,
 )
 
-PAGE = (Path(__file__).parent.parent.parent / "docs" / "status.md").read_text(encoding="utf-8")
+from ..core.helpers import ROOT
+
+PAGE = (ROOT / "docs" / "status.md").read_text(encoding="utf-8")
 SECONDS = st.floats(min_value=0, max_value=1000)
 LIMITS = st.none() | st.floats(min_value=-10, max_value=1000)
 

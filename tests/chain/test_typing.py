@@ -1,11 +1,10 @@
 """Chains as a type checker sees them."""
 
 import sys
-from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parent.parent.parent
+from ..core.helpers import ROOT
 
 
 @pytest.mark.timeout(180)
