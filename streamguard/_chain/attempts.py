@@ -18,8 +18,8 @@ from .step import Step
 BeforePause = Callable[[int, BaseException], object]
 """Called with the number and the error of an attempt that failed, before the pause that another attempt follows."""
 
-_backoff = tenacity.wait_random_exponential(multiplier=0.1, max=2)
-"""Seconds between attempts: random, up to 0.1 after the first, up to 0.2 after the second, never more than 2."""
+_backoff = tenacity.wait_exponential(multiplier=0.1, max=2) + tenacity.wait_random(0, 0.1)
+"""Seconds between attempts: 0.1 after the first, 0.2 after the second, at most 2, and up to 0.1 of jitter."""
 
 
 def perform(step: Step[Any], call: Callable[[StepContext], Any], ctx: StepContext, before_pause: BeforePause) -> StepEnd:

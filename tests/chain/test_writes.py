@@ -1,5 +1,6 @@
 """Retries, and writes: keys, and the outcome after a timeout."""
 
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -7,6 +8,7 @@ import pytest
 import requests
 
 from streamguard import Chain, HTTPStatusError, Settled, StepContext, UsageError
+from streamguard._core.clock import monotonic
 from streamguard.testing import Gateway
 
 from .steps import PROMPT, endings, obedient, stuck_step, timed, value
@@ -75,6 +77,22 @@ def test_retries_stay_inside_of_the_budget() -> None:
     assert seconds < 0.4 + PROMPT
     assert result.steps["a"].attempts == len(seen) >= 2
     assert result.steps["a"].reason in ("connection_reset", "step_limit")
+
+
+def test_attempts_back_off() -> None:
+    """The pause before the second attempt is at least 0.1 s, and it doubles."""
+    seen: list[float] = []
+
+    def reset(ctx: StepContext) -> Any:
+        seen.append(monotonic())
+        raise ConnectionResetError
+
+    chain = Chain("c", deadline=20)
+    chain.step(reset, name="a", retries=3, idempotent=True, fallback=1)
+    chain.run()
+    pauses = [after - before for before, after in itertools.pairwise(seen)]
+    assert [pause >= least for pause, least in zip(pauses, (0.1, 0.2, 0.4), strict=True)] == [True] * 3
+    assert sum(pauses) < 1.0 + PROMPT
 
 
 def test_a_retry_after_beyond_the_budget_fails_at_once(streamguard_gateway: Gateways) -> None:
