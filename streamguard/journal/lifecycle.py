@@ -4,6 +4,7 @@ import atexit
 import logging
 import os
 import threading
+import warnings
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -91,6 +92,7 @@ def _writer_of(url: str) -> Writer | None:
         except UsageError as exc:
             _writers.setdefault(key, None)
             log_line(logging.WARNING, "journal_failed", "no journal: %s", exc, error_type="UsageError")
+            warnings.warn(f"no journal is kept: {exc}", UserWarning, stacklevel=2)  # the log may have no handler
         else:
             _adopt(place, writer)
             key = (key[0], _places.setdefault(url, place))

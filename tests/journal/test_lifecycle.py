@@ -133,17 +133,35 @@ def test_an_invalid_url_is_refused(bad: str) -> None:
     assert streamguard.Timeouts().source("idle") == "default"
 
 
-def test_a_bad_url_in_the_environment_is_logged_once(
+def test_a_bad_url_in_the_environment_is_reported_once(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """One warning names the variable and not the URL; streams go on."""
+    """One warning, on standard error too where no log is configured, names the variable and not the URL; streams go on."""
     monkeypatch.setenv(VARIABLE, "mysql://user:hunter2@host/x")
-    with caplog.at_level(logging.WARNING, "streamguard"):
-        good_stream()
-        good_stream()
+    with caplog.at_level(logging.WARNING, "streamguard"), pytest.warns(UserWarning, match=VARIABLE) as warned:
+        assert [good_stream() for _ in range(2)]
+    assert len(warned) == 1
     (message,) = [record.getMessage() for record in caplog.records if "journal" in record.getMessage()]
     assert VARIABLE in message
-    assert "hunter2" not in caplog.text
+    assert "hunter2" not in caplog.text + str(warned[0].message)
+
+
+def test_the_variable_without_sqlalchemy_is_reported() -> None:
+    """A program whose journal cannot be kept says so on standard error, and runs."""
+    source = (
+        "import sys\n"
+        "sys.modules['sqlalchemy'] = None\n"
+        "import streamguard\n"
+        "chain = streamguard.Chain('c')\n"
+        "chain.step(lambda ctx: 1, name='a')\n"
+        "print(chain.run().status)\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), VARIABLE: "sqlite:///x.db"}
+    done = subprocess.run(
+        [sys.executable, "-c", source], capture_output=True, text=True, timeout=50, check=False, env=environment
+    )
+    assert (done.returncode, done.stdout) == (0, "completed\n")
+    assert f"{VARIABLE} needs the package sqlalchemy: pip install" in done.stderr
 
 
 def test_without_sqlalchemy_the_error_names_the_extra() -> None:
