@@ -24,7 +24,7 @@ from streamguard import (
 from streamguard._core.clock import monotonic
 from streamguard.telemetry import flush
 
-from .core.helpers import PROMPT, Consumer, in_threads, join, wait_until
+from .helpers import PROMPT, Consumer, in_threads, join, wait_until
 
 Serve = Callable[..., Any]
 

@@ -38,7 +38,7 @@ from streamguard._core.clock import monotonic
 from streamguard._http import SocketGuard
 from streamguard.testing import Gateway, no_leaks
 
-from .core.helpers import run_script, wait_until
+from .helpers import run_script, wait_until
 from .http.servers import blackhole
 
 Serve = Callable[..., Gateway]

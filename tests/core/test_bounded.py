@@ -30,7 +30,7 @@ from streamguard._core.bounded import run_until
 from streamguard._core.clock import monotonic
 from streamguard._core.deadline import Deadline
 
-from .helpers import PROMPT, run_script, wait_until
+from ..helpers import PROMPT, run_script, wait_until
 
 LIMIT = 0.1
 

@@ -13,7 +13,7 @@ from streamguard import CancelToken
 from streamguard._core.clock import monotonic
 from streamguard.telemetry import flush
 
-from .helpers import switching_often, wait_until
+from ..helpers import switching_often, wait_until
 
 
 def test_a_new_token_is_live() -> None:

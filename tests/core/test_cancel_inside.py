@@ -14,7 +14,7 @@ from streamguard import CancelToken
 from streamguard._core import cancel as cancel_module
 from streamguard._core.clock import monotonic
 
-from .helpers import PROMPT
+from ..helpers import PROMPT
 
 
 @pytest.fixture

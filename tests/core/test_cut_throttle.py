@@ -7,7 +7,7 @@ from collections.abc import Callable
 from streamguard._core.clock import monotonic
 from streamguard._core.cut_throttle import Turns
 
-from .helpers import wait_until
+from ..helpers import wait_until
 
 
 def all_of(count: int, run: Callable[[], None]) -> list[threading.Thread]:

@@ -11,7 +11,7 @@ import pytest
 from streamguard import CancelToken, Deadline, DeadlineExceededError, StreamInactivityTimeoutError, guarded_stream
 from streamguard._core.clock import monotonic
 
-from .helpers import run_script
+from ..helpers import run_script
 
 pytestmark = pytest.mark.skipif(not hasattr(time, "clock_gettime"), reason="without clock_gettime a clock can be frozen")
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from .helpers import run_script
+from ..helpers import run_script
 
 pytest.importorskip("gevent")
 

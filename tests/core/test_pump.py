@@ -14,7 +14,7 @@ from streamguard import CancelToken, StreamguardError, guarded_stream
 from streamguard._core.clock import monotonic
 from streamguard._core.pump import End, Feed, Pump
 
-from .helpers import PROMPT, wait_until
+from ..helpers import PROMPT, wait_until
 
 
 def pump(read: Callable[[Feed], Any], token: CancelToken | None = None, **options: Any) -> Pump[Any]:

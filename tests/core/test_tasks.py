@@ -9,7 +9,7 @@ from streamguard import StreamguardError
 from streamguard._core import tasks
 from streamguard._core.tasks import Task, run_in_worker
 
-from .helpers import wait_until
+from ..helpers import wait_until
 
 word: contextvars.ContextVar[str] = contextvars.ContextVar("word", default="none")
 

@@ -11,7 +11,7 @@ from streamguard._core.thread_hooks import at_thread_end
 from streamguard.dispatch import run_command
 from streamguard.testing import Gateway
 
-from .helpers import wait_until
+from ..helpers import wait_until
 
 Serve = Callable[..., Gateway]
 

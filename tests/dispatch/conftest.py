@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import psutil
 import pytest
 
-from ..core.helpers import wait_until
+from ..helpers import wait_until
 from .postgres import postgresql, postgresql_server  # noqa: F401 - fixtures
 from .stores import open_store, records_url, shared_records  # noqa: F401 - fixtures
 

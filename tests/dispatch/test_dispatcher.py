@@ -16,7 +16,7 @@ from streamguard.dispatch import CallableMember, CommandMember, Dispatcher, Even
 from streamguard.dispatch._turn.settings import limits_of
 from streamguard.telemetry import DispatchFinished, TurnFinished, get_hooks, set_hooks
 
-from ..core.helpers import wait_until
+from ..helpers import wait_until
 from .scripted import Q, Told, hangs, kinds, of, says
 
 

@@ -13,7 +13,7 @@ from streamguard.dispatch import CallableMember, Dispatcher, DispatchQueue, Turn
 from streamguard.dispatch._records.records import RecordStore
 from streamguard.dispatch._records.safe_writes import RecordsError
 
-from ..core.helpers import wait_until
+from ..helpers import wait_until
 from .scripted import Told, hangs, says
 from .stores import Store
 

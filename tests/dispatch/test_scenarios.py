@@ -16,7 +16,7 @@ from streamguard._core import monotonic
 from streamguard.dispatch import CommandMember, Dispatcher, DispatchOutcome, TurnOutcome
 from streamguard.dispatch._turn.channel import MemberEvent
 
-from ..core.helpers import wait_until
+from ..helpers import wait_until
 from .programs import SLACK, alive, json_lines, python, shell
 from .scripted import hangs, kinds, of, says
 

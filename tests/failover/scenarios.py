@@ -22,8 +22,7 @@ from streamguard import (
     has_content,
 )
 
-from ..stream.policies import GOOD, NOW, STALL
-from ..stream.shapes import choice, line, script
+from ..stream.helpers import GOOD, NOW, STALL, choice, line, script
 
 __all__ = ["ALIVE", "SCENARIOS", "Call", "Scenario"]
 

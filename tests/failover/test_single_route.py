@@ -12,8 +12,8 @@ from streamguard import classify, guarded_stream
 from streamguard._core.clock import monotonic
 from streamguard.testing import Gateway
 
-from ..stream.policies import GOOD
-from ..stream.shapes import Factory, Run, consume
+from ..helpers import Serve
+from ..stream.helpers import GOOD, Run, consume
 from .scenarios import ALIVE, SCENARIOS, Call, Scenario
 
 PROMPT = 5.0
@@ -23,7 +23,7 @@ WAYS = ("own", "session", "tls")
 
 
 @contextlib.contextmanager
-def route(serve: Factory, scenario: Scenario, way: str) -> Iterator[tuple[Gateway, dict[str, Any]]]:
+def route(serve: Serve, scenario: Scenario, way: str) -> Iterator[tuple[Gateway, dict[str, Any]]]:
     """Serve the scenario, and one good answer behind it; yield the gateway and how to call it."""
     gateway = serve(*scenario.answers, GOOD, framing=scenario.framing, tls=way == "tls")
     options: dict[str, Any] = {"verify": gateway.ca} if way == "tls" else {}
@@ -66,7 +66,7 @@ def check_failure(call: Call, run: Run, error: Any) -> None:
 
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("name", SCENARIOS)
-def test_conduct(streamguard_gateway: Factory, name: str, way: str) -> None:
+def test_conduct(streamguard_gateway: Serve, name: str, way: str) -> None:
     """Bounded time, the right error, the attempts told; then the same route answers, and no connection is left open."""
     scenario = SCENARIOS[name]
     with route(streamguard_gateway, scenario, way) as (gateway, options):
@@ -75,7 +75,7 @@ def test_conduct(streamguard_gateway: Factory, name: str, way: str) -> None:
     gateway.wait_connections(1, still_open=0)
 
 
-def test_a_filtered_answer_offers_no_tool_call(streamguard_gateway: Factory) -> None:
+def test_a_filtered_answer_offers_no_tool_call(streamguard_gateway: Serve) -> None:
     """An answer that a filter ended is complete, and its whole-looking tool call is none to make."""
     gateway = streamguard_gateway(SCENARIOS["content filter 400"].answers[1])
     run = consume(guarded_stream("POST", gateway.url))
@@ -84,7 +84,7 @@ def test_a_filtered_answer_offers_no_tool_call(streamguard_gateway: Factory) -> 
     assert [call.name for call in message.invalid_tool_calls] == ["rm"]
 
 
-def test_a_failed_body_never_serves_the_next_call(streamguard_gateway: Factory) -> None:
+def test_a_failed_body_never_serves_the_next_call(streamguard_gateway: Serve) -> None:
     """On a shared Session a connection whose answer was cut, stalled or malformed is not used again."""
     gateway = streamguard_gateway("chat a\nstall", "chat a\nevent <html>\nstall", GOOD, GOOD)
     with requests.Session() as session:
@@ -94,7 +94,7 @@ def test_a_failed_body_never_serves_the_next_call(streamguard_gateway: Factory) 
     assert [request.connection for request in gateway.requests] == [0, 1, 2, 2]
 
 
-def test_attempts_of_one_call_carry_one_key(streamguard_gateway: Factory) -> None:
+def test_attempts_of_one_call_carry_one_key(streamguard_gateway: Serve) -> None:
     """The attempts of a call can be told apart from those of the next one: a provider may bill each key once."""
     gateway = streamguard_gateway("headers\nstall", GOOD, GOOD)
     for _ in range(2):

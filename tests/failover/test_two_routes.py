@@ -16,8 +16,8 @@ from streamguard import (
     guarded_stream,
 )
 
-from ..stream.policies import GOOD, STALL
-from ..stream.shapes import Factory, choice, line, script
+from ..helpers import Serve
+from ..stream.helpers import GOOD, STALL, choice, line, script
 from .scenarios import BROKEN, NO_PREFILL, TOO_LONG
 
 ANSWER = script(line(choice("ab"), model="secondary"), "finish", line(usage={"total_tokens": 7}), "done")
@@ -38,7 +38,7 @@ def first_that_begins(urls: Sequence[str], **options: Any) -> GuardedStream[Any]
 
 
 @pytest.mark.parametrize("fault", ["headers 429", "headers 503", "reset", STALL, "stall", BROKEN])
-def test_the_second_route_answers(streamguard_gateway: Factory, fault: str) -> None:
+def test_the_second_route_answers(streamguard_gateway: Serve, fault: str) -> None:
     """A route that fails before its first chunk costs its limit, no more; model, usage and report are the second's."""
     primary, secondary = streamguard_gateway(fault), streamguard_gateway(ANSWER)
     with first_that_begins([primary.url, secondary.url], first=0.2, response=0.2) as stream:
@@ -50,7 +50,7 @@ def test_the_second_route_answers(streamguard_gateway: Factory, fault: str) -> N
     primary.wait_connections(1, still_open=0)
 
 
-def test_a_refusal_of_the_request_itself_is_not_passed_on(streamguard_gateway: Factory) -> None:
+def test_a_refusal_of_the_request_itself_is_not_passed_on(streamguard_gateway: Serve) -> None:
     """A prompt that is too long is too long for each route: the second one is not asked."""
     primary, secondary = streamguard_gateway(TOO_LONG), streamguard_gateway(ANSWER)
     with pytest.raises(HTTPStatusError, match="said so"):
@@ -58,7 +58,7 @@ def test_a_refusal_of_the_request_itself_is_not_passed_on(streamguard_gateway: F
     assert secondary.requests == []
 
 
-def test_the_second_route_rejects_what_the_first_had_begun(streamguard_gateway: Factory) -> None:
+def test_the_second_route_rejects_what_the_first_had_begun(streamguard_gateway: Serve) -> None:
     """The half answer stays with the first error, marked as such; the rejection is a 400 of its own, made once."""
     primary, secondary = streamguard_gateway("chat a\nchat b\nstall"), streamguard_gateway(NO_PREFILL)
     with pytest.raises(StreamInactivityTimeoutError) as cut:
@@ -72,7 +72,7 @@ def test_the_second_route_rejects_what_the_first_had_begun(streamguard_gateway: 
     assert len(secondary.requests) == 1
 
 
-def test_all_routes_share_one_deadline(streamguard_gateway: Factory) -> None:
+def test_all_routes_share_one_deadline(streamguard_gateway: Serve) -> None:
     """However many routes hang, the surrounding deadline ends the search, and no further route is asked."""
     gateways = [streamguard_gateway("stall") for _ in range(5)]
     with deadline(0.5), pytest.raises(DeadlineExceededError) as caught:
@@ -81,7 +81,7 @@ def test_all_routes_share_one_deadline(streamguard_gateway: Factory) -> None:
     assert [len(gateway.requests) for gateway in gateways] == [1, 1, 1, 0, 0]
 
 
-def test_a_flapping_primary_is_asked_anew_each_time(streamguard_gateway: Factory) -> None:
+def test_a_flapping_primary_is_asked_anew_each_time(streamguard_gateway: Serve) -> None:
     """Nothing is remembered between calls: each call goes to the primary first, and to the secondary if it fails."""
     primary = streamguard_gateway(BROKEN, GOOD, BROKEN, GOOD)
     secondary = streamguard_gateway(ANSWER)

@@ -22,8 +22,9 @@ from streamguard import (
 )
 from streamguard._http import read_blocks
 
+from ..helpers import wait_until
 from ..http.servers import ENCODINGS, FRAMINGS, head
-from ..stream.live import has_reader, wait_until
+from ..stream.helpers import has_reader
 from .decoding import pieces_of
 
 __all__ = ["TARGETS", "body", "response"]

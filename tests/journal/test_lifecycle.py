@@ -18,7 +18,7 @@ from streamguard.journal import settle
 from streamguard.journal.lifecycle import VARIABLE
 from streamguard.journal.store import JournalStore
 
-from ..core.helpers import ROOT, wait_until
+from ..helpers import ROOT, wait_until
 from .causes import failing_stream, good_stream, run_that_waits, stream_entry, turn_that_hangs
 from .conftest import Read, locked, reader
 

@@ -29,8 +29,9 @@ from streamguard import (
 )
 from streamguard.testing import Gateway
 
+from ..helpers import PROMPT, Serve
 from ..http.servers import Peer, Server
-from .live import PROMPT, Streams, consume, failure, stream_from
+from .helpers import consume, failure, stream_from
 
 URL = "http://127.0.0.1:9/"
 
@@ -209,7 +210,7 @@ def test_no_message_holds_a_secret_of_the_url() -> None:
         ({"json": float("nan")}, "json="),
     ],
 )
-def test_what_requests_refuses_is_a_usage_error(streamguard_gateway: Streams, options: dict[str, Any], words: str) -> None:
+def test_what_requests_refuses_is_a_usage_error(streamguard_gateway: Serve, options: dict[str, Any], words: str) -> None:
     """Nothing is sent, nothing is retried, the argument is named, and its value is not repeated."""
     gateway = streamguard_gateway("chat a\ndone")
     error = failure(guarded_stream("POST", gateway.url, retry=3, **options))
@@ -221,7 +222,7 @@ def test_what_requests_refuses_is_a_usage_error(streamguard_gateway: Streams, op
 
 
 @pytest.mark.parametrize("options", [{"json": object()}, {"json": {"a": b"x"}}, {"data": 5}, {"data": object()}])
-def test_a_body_that_cannot_be_sent_is_a_type_error(streamguard_gateway: Streams, options: dict[str, Any]) -> None:
+def test_a_body_that_cannot_be_sent_is_a_type_error(streamguard_gateway: Serve, options: dict[str, Any]) -> None:
     """The original TypeError comes out, once."""
     gateway = streamguard_gateway("chat a\ndone")
     stream = guarded_stream("POST", gateway.url, **options)
@@ -231,7 +232,7 @@ def test_a_body_that_cannot_be_sent_is_a_type_error(streamguard_gateway: Streams
 
 
 @pytest.mark.parametrize("total", [0, -1, -0.0])
-def test_a_spent_total_raises_before_anything_connects(streamguard_gateway: Streams, total: float) -> None:
+def test_a_spent_total_raises_before_anything_connects(streamguard_gateway: Serve, total: float) -> None:
     """Through `next()`, `open()` and `with` alike."""
     gateway = streamguard_gateway("chat a\ndone")
     for start in (next, lambda stream: stream.open(), lambda stream: stream.__enter__(), lambda stream: stream.read()):
@@ -250,7 +251,7 @@ BODIES: dict[str, Callable[[], dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize("kind", BODIES)
-def test_a_body_that_can_be_read_only_once_is_not_sent_twice(streamguard_gateway: Streams, kind: str) -> None:
+def test_a_body_that_can_be_read_only_once_is_not_sent_twice(streamguard_gateway: Serve, kind: str) -> None:
     """The first need of a retry is a clear error, with the original behind it, never a second, empty request."""
     gateway = streamguard_gateway("stall", "chat a\ndone")
     error = failure(guarded_stream("POST", gateway.url, response=0.1, **BODIES[kind]()))
@@ -263,7 +264,7 @@ def test_a_body_that_can_be_read_only_once_is_not_sent_twice(streamguard_gateway
 
 
 @pytest.mark.parametrize("kind", BODIES)
-def test_such_a_body_is_sent_once_without_complaint(streamguard_gateway: Streams, kind: str) -> None:
+def test_such_a_body_is_sent_once_without_complaint(streamguard_gateway: Serve, kind: str) -> None:
     """Where no retry is needed, or none is wanted, any body will do."""
     gateway = streamguard_gateway("chat a\ndone", "stall")
     assert consume(guarded_stream("POST", gateway.url, **BODIES[kind]())).text == "a"
@@ -272,7 +273,7 @@ def test_such_a_body_is_sent_once_without_complaint(streamguard_gateway: Streams
 
 
 @pytest.mark.parametrize("data", [b"ab", "ab", {"a": "b"}, [("a", "b")], (("a", "b"),), bytearray(b"ab"), None])
-def test_a_body_that_can_be_sent_again_is(streamguard_gateway: Streams, data: Any) -> None:
+def test_a_body_that_can_be_sent_again_is(streamguard_gateway: Serve, data: Any) -> None:
     """The same body in each attempt."""
     gateway = streamguard_gateway("stall", "chat a\ndone")
     once = streamguard.before_first_chunk(1, wait=tenacity.wait_none())
@@ -283,7 +284,7 @@ def test_a_body_that_can_be_sent_again_is(streamguard_gateway: Streams, data: An
 @pytest.mark.parametrize("value", ["", "soon", "-5", "nan", "1 2", "5 minutes", "0x10", "1e3", "inf", "5s5"])
 @pytest.mark.parametrize("variable", ["STREAMGUARD_IDLE", "STREAMGUARD_TOTAL"])
 def test_a_malformed_environment_is_ignored_with_a_warning_that_names_it(
-    streamguard_gateway: Streams, monkeypatch: pytest.MonkeyPatch, variable: str, value: str
+    streamguard_gateway: Serve, monkeypatch: pytest.MonkeyPatch, variable: str, value: str
 ) -> None:
     """The call goes on with the default."""
     monkeypatch.setenv(variable, value)
@@ -318,7 +319,7 @@ def test_a_good_environment_warns_of_nothing(monkeypatch: pytest.MonkeyPatch, va
     ],
 )
 @pytest.mark.parametrize("decode", ["chat", "events", "json"])
-def test_a_page_is_no_event_stream(streamguard_gateway: Streams, script: str, words: list[str], decode: Any) -> None:
+def test_a_page_is_no_event_stream(streamguard_gateway: Serve, script: str, words: list[str], decode: Any) -> None:
     """A 200 that is something else: the error has its type and its beginning, and nothing is retried."""
     gateway = streamguard_gateway(script)
     error = failure(stream := stream_from(gateway, decode=decode, retry=3))
@@ -333,7 +334,7 @@ def test_a_page_is_no_event_stream(streamguard_gateway: Streams, script: str, wo
 @pytest.mark.parametrize(
     "rest", [f"loop 100\nraw {'<p>' * 20_000}\nendloop", "stall", "loop forever\nraw <p>\nwait 0.02\nendloop"]
 )
-def test_a_page_without_end_costs_no_more_than_a_second(streamguard_gateway: Streams, rest: str) -> None:
+def test_a_page_without_end_costs_no_more_than_a_second(streamguard_gateway: Serve, rest: str) -> None:
     """Huge, stalling or endless: the read for the message is bounded in size and in time."""
     gateway = streamguard_gateway(f"headers content-type: text/html\nraw <html>\n{rest}")
     seen = consume(stream_from(gateway, retry=None))
@@ -345,7 +346,7 @@ def test_a_page_without_end_costs_no_more_than_a_second(streamguard_gateway: Str
 @pytest.mark.parametrize(
     "script", ["headers 204", "headers 205 content-length: 0", "", "end", "headers content-length: 0\nend"]
 )
-def test_nothing_at_all_is_an_empty_stream(streamguard_gateway: Streams, script: str) -> None:
+def test_nothing_at_all_is_an_empty_stream(streamguard_gateway: Serve, script: str) -> None:
     """No body, an empty body: an error of its own, that says so."""
     framing = "length" if "length" in script else "chunked"
     error = failure(stream_from(streamguard_gateway(script, framing=framing), retry=3))
@@ -364,7 +365,7 @@ HALF = '{"choices": [{"index": 0, "delta": {"content": "ha'
 @pytest.mark.parametrize(
     "half", [f"raw data: {HALF}", rf"raw data: {HALF}\n", "raw da", "raw data:", rf"raw data: {HALF}\r"]
 )
-def test_half_a_frame_is_not_delivered(streamguard_gateway: Streams, framing: str, half: str) -> None:
+def test_half_a_frame_is_not_delivered(streamguard_gateway: Serve, framing: str, half: str) -> None:
     """The chunk before it is; the stream ends as incomplete."""
     seen = consume(stream_from(streamguard_gateway(f"event {WHOLE}\n{half}\nend", framing=framing)))
     assert isinstance(seen.error, IncompleteStreamError)
@@ -373,7 +374,7 @@ def test_half_a_frame_is_not_delivered(streamguard_gateway: Streams, framing: st
 
 @pytest.mark.parametrize("half", [f"raw data: {HALF}", rf"raw data: {HALF}\n", "raw :", "raw data: {}"])
 @pytest.mark.parametrize("end", ["close", "reset", "stall"])
-def test_half_a_frame_before_a_fault_is_not_delivered(streamguard_gateway: Streams, half: str, end: str) -> None:
+def test_half_a_frame_before_a_fault_is_not_delivered(streamguard_gateway: Serve, half: str, end: str) -> None:
     """Cut off, reset or silent behind it: what was complete is delivered, what was not is not."""
     gateway = streamguard_gateway(f"event {WHOLE}\nwait 0.05\n{half}\nwait 0.05\n{end}")
     seen = consume(stream_from(gateway, idle=0.2))
@@ -385,7 +386,7 @@ BAD_PAYLOADS = ["not json", "{", '{"a": }', "[1, 2]", "5", "null", '"text"', "<h
 
 
 @pytest.mark.parametrize("payload", BAD_PAYLOADS)
-def test_a_payload_that_is_no_chunk_is_quoted(streamguard_gateway: Streams, payload: str) -> None:
+def test_a_payload_that_is_no_chunk_is_quoted(streamguard_gateway: Serve, payload: str) -> None:
     """The chunks before it, also those of the same packet, come first; the error quotes what was there."""
     gateway = streamguard_gateway(f"raw data: {WHOLE}\\n\\ndata: {payload}\\n\\n\nstall")
     seen = consume(stream_from(gateway, idle=5))
@@ -395,7 +396,7 @@ def test_a_payload_that_is_no_chunk_is_quoted(streamguard_gateway: Streams, payl
     gateway.wait_left()
 
 
-def test_the_quote_of_a_long_payload_is_short(streamguard_gateway: Streams) -> None:
+def test_the_quote_of_a_long_payload_is_short(streamguard_gateway: Serve) -> None:
     """At most 200 characters of it are in the message."""
     error = failure(stream_from(streamguard_gateway(f"event {'x' * 50_000}\ndone")))
     assert isinstance(error, MalformedChunkError)
@@ -406,7 +407,7 @@ def test_the_quote_of_a_long_payload_is_short(streamguard_gateway: Streams) -> N
     "payload",
     [r'{"choices": [{"index": 0, "delta": {"content": "a\0b"}}]}', r"\0", r"\0\0{}"],
 )
-def test_nul_bytes_are_no_json(streamguard_gateway: Streams, payload: str) -> None:
+def test_nul_bytes_are_no_json(streamguard_gateway: Serve, payload: str) -> None:
     """NUL bytes in a chat payload are a malformed chunk, behind the good ones."""
     gateway = streamguard_gateway(f"event {WHOLE}\nraw data: {payload}\\n\\n\ndone")
     seen = consume(stream_from(gateway))
@@ -414,47 +415,47 @@ def test_nul_bytes_are_no_json(streamguard_gateway: Streams, payload: str) -> No
     assert seen.texts == ["whole"]
 
 
-def test_nul_bytes_are_data_of_an_event(streamguard_gateway: Streams) -> None:
+def test_nul_bytes_are_data_of_an_event(streamguard_gateway: Serve) -> None:
     """As events they pass, as the standard has it; an id with one is ignored."""
     gateway = streamguard_gateway(r"raw id: a\0b\ndata: x\0y\n\n" + "\nend")
-    (event,) = consume(stream_from(gateway, decode="events")).items
+    (event,) = consume(stream_from(gateway, decode="events")).chunks
     assert (event.data, event.id) == ("x\0y", "")
 
 
 @pytest.mark.parametrize("decode", ["chat", "events", "json"])
 @pytest.mark.parametrize("start", ["raw data: ", "raw :", "raw "])
-def test_sixteen_mebibytes_without_an_end_are_refused(streamguard_gateway: Streams, decode: Any, start: str) -> None:
+def test_sixteen_mebibytes_without_an_end_are_refused(streamguard_gateway: Serve, decode: Any, start: str) -> None:
     """An endless line, data or comment, is stopped at the cap, in no time, whatever it would have been."""
     gateway = streamguard_gateway(f"event {WHOLE}\n{start}x\nloop forever\nraw {'x' * 1_000_000}\nendloop")
     seen = consume(stream_from(gateway, decode=decode, total=30))
     assert isinstance(seen.error, MalformedChunkError)
-    assert len(seen.items) == 1
+    assert len(seen.chunks) == 1
     assert "16 MiB" in str(seen.error)
     assert seen.elapsed < 10
     gateway.wait_left()
 
 
-def test_a_hundred_thousand_data_lines_are_one_event(streamguard_gateway: Streams) -> None:
+def test_a_hundred_thousand_data_lines_are_one_event(streamguard_gateway: Serve) -> None:
     """Time is linear in the lines: they are joined, and delivered as one event."""
     gateway = streamguard_gateway("loop 100\nraw " + r"data: x\n" * 1000 + "\nendloop\n" + r"raw \n" + "\nend")
     seen = consume(stream_from(gateway, decode="events"))
-    assert [len(event.data) for event in seen.items] == [199_999]
+    assert [len(event.data) for event in seen.chunks] == [199_999]
     assert seen.elapsed < 10
 
 
-def test_a_hundred_thousand_data_lines_of_json_are_one_chunk(streamguard_gateway: Streams) -> None:
+def test_a_hundred_thousand_data_lines_of_json_are_one_chunk(streamguard_gateway: Serve) -> None:
     """The same for a chat chunk that is spread over as many lines."""
     lines = [r"raw data: {\"choices\": [],\ndata: \"a\": [".replace('\\"', '"')]
     lines += ["loop 100", "raw " + r"\ndata: 1," * 1000, "endloop", r"raw \ndata: 1]}\n\n", "done"]
     seen = consume(stream_from(streamguard_gateway("\n".join(lines)), strict=False))
-    assert (seen.error, [len(chunk["a"]) for chunk in seen.items]) == (None, [100_001])
+    assert (seen.error, [len(chunk["a"]) for chunk in seen.chunks]) == (None, [100_001])
 
 
-def test_an_event_just_below_the_cap_is_delivered(streamguard_gateway: Streams) -> None:
+def test_an_event_just_below_the_cap_is_delivered(streamguard_gateway: Serve) -> None:
     """Sixteen mebibytes less a little are a big event, and nothing else."""
     gateway = streamguard_gateway(f"raw data: \nloop 16\nraw {'x' * 1_000_000}\nendloop\n" + r"raw \n\n" + "\nend")
     seen = consume(stream_from(gateway, decode="events"))
-    assert [len(event.data) for event in seen.items] == [16_000_000]
+    assert [len(event.data) for event in seen.chunks] == [16_000_000]
 
 
 # From the server: faults of the wire
@@ -476,7 +477,7 @@ def test_an_event_just_below_the_cap_is_delivered(streamguard_gateway: Streams) 
     ],
     ids=["size", "negative", "short", "status", "ssh", "nul", "number", "lengths", "headers", "line"],
 )
-def test_a_broken_response_is_a_transport_error(streamguard_gateway: Streams, wire: str) -> None:
+def test_a_broken_response_is_a_transport_error(streamguard_gateway: Serve, wire: str) -> None:
     """Broken chunking, status lines and headers: one typed error, no hang, the original behind it."""
     seen = consume(stream_from(streamguard_gateway(f"wire {wire}\nclose"), retry=None, total=10))
     assert isinstance(seen.error, TransportError)
@@ -491,7 +492,7 @@ def test_a_broken_response_is_a_transport_error(streamguard_gateway: Streams, wi
         *("/\\xe9", "http://\\xe9.example/", "http://.example/", f"http://{'a' * 70}.invalid/"),
     ],
 )
-def test_a_redirect_to_nowhere_is_the_servers_fault(streamguard_gateway: Streams, location: str) -> None:
+def test_a_redirect_to_nowhere_is_the_servers_fault(streamguard_gateway: Serve, location: str) -> None:
     """It is no UsageError: the caller's arguments were right."""
     gateway = streamguard_gateway(f"wire HTTP/1.1 302 Found\\r\\nLocation: {location}\\r\\nContent-Length: 0\\r\\n\\r\\n")
     error = failure(stream_from(gateway, retry=None))
@@ -500,7 +501,7 @@ def test_a_redirect_to_nowhere_is_the_servers_fault(streamguard_gateway: Streams
     assert "redirect" in str(error)
 
 
-def test_a_redirect_loop_ends(streamguard_gateway: Streams) -> None:
+def test_a_redirect_loop_ends(streamguard_gateway: Serve) -> None:
     """requests' own bound, as a typed error that is not retried."""
     gateway = streamguard_gateway("headers 307 location: /again; content-length: 0", framing="length")
     error = failure(stream_from(gateway, retry=3))
@@ -518,7 +519,7 @@ def _context(*names: str, authority: trustme.CA | None = None, not_after: Any = 
     return context
 
 
-def test_an_unknown_authority_is_named(streamguard_tls_gateway: Streams) -> None:
+def test_an_unknown_authority_is_named(streamguard_tls_gateway: Serve) -> None:
     """A certificate that nobody trusts: ECERT with the library's words; not retried, nothing sent."""
     gateway = streamguard_tls_gateway("chat a\ndone")
     error = failure(guarded_stream("POST", gateway.url, retry=3))
@@ -552,7 +553,7 @@ def test_a_bundle_that_is_none_is_a_transport_error(tmp_path: Any) -> None:
 
 
 def test_a_missing_bundle_of_the_environment_is_named(
-    streamguard_tls_gateway: Streams, monkeypatch: pytest.MonkeyPatch
+    streamguard_tls_gateway: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """`REQUESTS_CA_BUNDLE` that points to nothing: requests' own words, which name the path."""
     monkeypatch.setenv("REQUESTS_CA_BUNDLE", "/no/such/bundle.pem")
@@ -573,7 +574,7 @@ def test_https_to_a_plain_port_is_a_transport_error() -> None:
     assert (error.code, error.phase, server.connections) == ("EPROTO", "connect", 1)
 
 
-def test_http_to_a_tls_port_is_a_transport_error(streamguard_tls_gateway: Streams) -> None:
+def test_http_to_a_tls_port_is_a_transport_error(streamguard_tls_gateway: Serve) -> None:
     """The other way round: the server closes."""
     gateway = streamguard_tls_gateway("chat a\ndone")
     error = failure(guarded_stream("GET", gateway.url.replace("https://", "http://"), total=10))

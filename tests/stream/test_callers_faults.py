@@ -23,7 +23,8 @@ from streamguard import (
     guarded_stream,
 )
 
-from .shapes import Factory, consume
+from ..helpers import Serve
+from .helpers import consume
 
 OWN: list[Exception] = [
     FileNotFoundError(2, "No such file", "/etc/token"),
@@ -66,7 +67,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("way", "fault"), CASES)
-def test_it_is_raised_as_it_is(streamguard_gateway: Factory, way: str, fault: Exception) -> None:
+def test_it_is_raised_as_it_is(streamguard_gateway: Serve, way: str, fault: Exception) -> None:
     """Once, with no word of the network, and the report says in which phase."""
     stream = guarded_stream("POST", streamguard_gateway("chat a\ndone").url, **WAYS[way](fault))
     assert consume(stream).error is fault
@@ -74,7 +75,7 @@ def test_it_is_raised_as_it_is(streamguard_gateway: Factory, way: str, fault: Ex
     assert stream.report.phase == {"auth": "connect"}.get(way, "response")
 
 
-def test_its_causes_are_its_own_affair(streamguard_gateway: Factory) -> None:
+def test_its_causes_are_its_own_affair(streamguard_gateway: Serve) -> None:
     """The exception that was raised comes out, not what it was raised from."""
 
     def unreadable(*_: Any) -> NoReturn:
@@ -136,7 +137,7 @@ def test_another_librarys_transport_is_the_network(adapter: Callable[[], Any], c
 
 
 @pytest.mark.parametrize("way", ["auth", "hook"])
-def test_a_body_that_is_no_json(streamguard_gateway: Factory, way: str) -> None:
+def test_a_body_that_is_no_json(streamguard_gateway: Serve, way: str) -> None:
     """A hook or an auth that asks a response for JSON has asked; `json=` has nothing to do with it."""
     gateway = streamguard_gateway("headers\nraw no json")
 
@@ -149,7 +150,7 @@ def test_a_body_that_is_no_json(streamguard_gateway: Factory, way: str) -> None:
     assert isinstance(error, requests.JSONDecodeError)
 
 
-def test_a_timeout_of_the_callers_own_names_no_limit_of_ours(streamguard_gateway: Factory) -> None:
+def test_a_timeout_of_the_callers_own_names_no_limit_of_ours(streamguard_gateway: Serve) -> None:
     """Nobody has waited for `connect`."""
     stream = guarded_stream("GET", streamguard_gateway("chat a").url, auth=raising(TimeoutError("no lock")), retry=None)
     error = consume(stream).error
@@ -158,7 +159,7 @@ def test_a_timeout_of_the_callers_own_names_no_limit_of_ours(streamguard_gateway
 
 
 @pytest.mark.parametrize("way", ["auth", "guard"])
-def test_causes_in_a_circle(streamguard_gateway: Factory, way: str) -> None:
+def test_causes_in_a_circle(streamguard_gateway: Serve, way: str) -> None:
     """The original error comes out, and the thread ends."""
 
     def circle(*_: Any) -> NoReturn:
@@ -184,9 +185,7 @@ def test_a_circle_of_transport_faults() -> None:
 
 
 @pytest.mark.parametrize(("status", "attempts"), [(429, 2), (404, 1)])
-def test_a_status_that_urllib_raises_is_no_transport_fault(
-    streamguard_gateway: Factory, status: int, attempts: int
-) -> None:
+def test_a_status_that_urllib_raises_is_no_transport_fault(streamguard_gateway: Serve, status: int, attempts: int) -> None:
     """Though it is an OSError: it comes as it is, and a policy sees its status."""
     gateway = streamguard_gateway(f"headers {status}\nbody no")
     policy = before_first_chunk(1, status={429}, wait=lambda state: 0.0)

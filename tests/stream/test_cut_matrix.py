@@ -16,8 +16,9 @@ from streamguard import (
 from streamguard._core.clock import monotonic
 from streamguard.testing import Gateway
 
+from ..helpers import PROMPT, Serve, wait_until
 from ..http.servers import blackhole
-from .live import PROMPT, Streams, consume, has_reader, stream_from, wait_until
+from .helpers import consume, has_reader, stream_from
 
 LIMIT = 0.05
 FRAMINGS = ["chunked", "length", "close", "http10"]
@@ -57,7 +58,7 @@ def _lie(framing: str) -> dict[str, int]:
 @pytest.mark.parametrize("manner", MANNERS)
 @pytest.mark.parametrize("encoding", ENCODINGS)
 @pytest.mark.parametrize("framing", FRAMINGS)
-def test_between_chunks(streamguard_gateway: Streams, framing: str, encoding: str | None, manner: str, tls: bool) -> None:
+def test_between_chunks(streamguard_gateway: Serve, framing: str, encoding: str | None, manner: str, tls: bool) -> None:
     """`idle` cuts the body behind a chunk, which was delivered."""
     gateway = streamguard_gateway(
         f"chat a\n{MANNERS[manner]}", framing=framing, encoding=encoding, tls=tls, **_lie(framing)
@@ -69,7 +70,7 @@ def test_between_chunks(streamguard_gateway: Streams, framing: str, encoding: st
 @both_schemes
 @pytest.mark.parametrize("manner", MANNERS)
 @pytest.mark.parametrize("framing", FRAMINGS)
-def test_before_the_first_chunk(streamguard_gateway: Streams, framing: str, manner: str, tls: bool) -> None:
+def test_before_the_first_chunk(streamguard_gateway: Serve, framing: str, manner: str, tls: bool) -> None:
     """`first` cuts a body in which no chunk has come."""
     encoding = ENCODINGS[FRAMINGS.index(framing)]
     gateway = streamguard_gateway(
@@ -81,7 +82,7 @@ def test_before_the_first_chunk(streamguard_gateway: Streams, framing: str, mann
 
 @both_schemes
 @pytest.mark.parametrize("framing", FRAMINGS)
-def test_in_full_flow(streamguard_gateway: Streams, framing: str, tls: bool) -> None:
+def test_in_full_flow(streamguard_gateway: Serve, framing: str, tls: bool) -> None:
     """`total` cuts a body that never rests."""
     gateway = streamguard_gateway("loop forever\ntick\nendloop", framing=framing, tls=tls, **_endless(framing))
     assert assert_released(gateway, "total", DeadlineExceededError).scope == "total"
@@ -95,7 +96,7 @@ def _endless(framing: str) -> dict[str, int]:
 @pytest.mark.parametrize("script", ["stall", "wire HTTP/1.1 200 OK\\r\\nX-A: b\nstall", "drip-headers 0.02"])
 @pytest.mark.parametrize(("limit", "kind"), [("response", TransportTimeoutError), ("total", DeadlineExceededError)])
 def test_before_the_headers(
-    streamguard_gateway: Streams, script: str, limit: str, kind: type[StreamguardError], tls: bool
+    streamguard_gateway: Serve, script: str, limit: str, kind: type[StreamguardError], tls: bool
 ) -> None:
     """`response` and `total` cut the wait for the headers, silent, half-way or dripping."""
     error = assert_released(streamguard_gateway(script, tls=tls), limit, kind)
@@ -103,7 +104,7 @@ def test_before_the_headers(
 
 
 @pytest.mark.parametrize(("limit", "kind"), [("connect", TransportTimeoutError), ("total", DeadlineExceededError)])
-def test_in_the_tls_handshake(streamguard_gateway: Streams, limit: str, kind: type[StreamguardError]) -> None:
+def test_in_the_tls_handshake(streamguard_gateway: Serve, limit: str, kind: type[StreamguardError]) -> None:
     """`connect` and `total` cut a handshake that is not answered."""
     gateway = streamguard_gateway("", tls_stall=True)
     assert assert_released(gateway, limit, kind, verify=False).phase == "connect"
@@ -122,7 +123,7 @@ def test_in_the_connect(limit: str, kind: type[StreamguardError]) -> None:
 
 @both_schemes
 @pytest.mark.parametrize(("limit", "kind"), [("response", TransportTimeoutError), ("total", DeadlineExceededError)])
-def test_while_sending(streamguard_gateway: Streams, limit: str, kind: type[StreamguardError], tls: bool) -> None:
+def test_while_sending(streamguard_gateway: Serve, limit: str, kind: type[StreamguardError], tls: bool) -> None:
     """`response` and `total` cut the sending of a body that the server does not take."""
     gateway = streamguard_gateway("stall", tls=tls, read_body=False)
     stream = stream_from(gateway, data=b"x" * 20_000_000, retry=None, **{limit: LIMIT})
@@ -134,7 +135,7 @@ def test_while_sending(streamguard_gateway: Streams, limit: str, kind: type[Stre
 
 
 @both_schemes
-def test_in_the_body_of_a_redirect(streamguard_gateway: Streams, tls: bool) -> None:
+def test_in_the_body_of_a_redirect(streamguard_gateway: Serve, tls: bool) -> None:
     """`response` cuts the body of a redirect, which requests reads before it follows."""
     gateway = streamguard_gateway("headers 302 location: /next\nraw half\nstall", tls=tls, **_body_of(100))
     assert assert_released(gateway, "response", TransportTimeoutError).phase == "response"
@@ -148,7 +149,7 @@ def _body_of(length: int) -> dict[str, Any]:
 @both_schemes
 @pytest.mark.parametrize("session", ["plain", "adapter"])
 @pytest.mark.parametrize("framing", FRAMINGS)
-def test_with_a_session_of_the_caller(streamguard_gateway: Streams, framing: str, session: str, tls: bool) -> None:
+def test_with_a_session_of_the_caller(streamguard_gateway: Serve, framing: str, session: str, tls: bool) -> None:
     """The body is cut in a caller's Session as well, our adapter mounted or not, and the Session is still of use."""
     gateway = streamguard_gateway("chat a\nstall", "chat b\ndone", framing=framing, tls=tls, **_lie(framing))
     with requests.Session() as own:

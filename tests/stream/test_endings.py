@@ -17,10 +17,11 @@ from streamguard import (
 )
 from streamguard.testing.wire import FRAMINGS
 
-from .shapes import PROMPT, Factory, ask, choice, consume, line
+from ..helpers import PROMPT, Serve
+from .helpers import ask, choice, consume, line
 
 
-def test_the_end_marker_completes_at_once(streamguard_gateway: Factory) -> None:
+def test_the_end_marker_completes_at_once(streamguard_gateway: Serve) -> None:
     """[DONE] ends the stream even if the server keeps the connection open, and the server sees the client leave."""
     gateway = streamguard_gateway("chat a\nfinish\ndone\nlinger")
     run = ask(gateway, end_grace=30)
@@ -29,13 +30,13 @@ def test_the_end_marker_completes_at_once(streamguard_gateway: Factory) -> None:
     assert gateway.wait_left().during == "linger"
 
 
-def test_the_end_marker_is_enough(streamguard_gateway: Factory) -> None:
+def test_the_end_marker_is_enough(streamguard_gateway: Serve) -> None:
     """A stream with [DONE] is complete without any finish reason."""
     run = ask(streamguard_gateway("chat a\ndone"))
     assert (run.error, run.stream.report.outcome, run.stream.report.finish_reason) == (None, "completed", None)
 
 
-def test_what_follows_the_end_marker_is_dropped(streamguard_gateway: Factory) -> None:
+def test_what_follows_the_end_marker_is_dropped(streamguard_gateway: Serve) -> None:
     """Neither a chunk nor an error behind [DONE], even in the same block of bytes, is part of the stream."""
     tail = 'data: {"error":{"message":"late"}}\\n\\ndata: not json\\n\\n'
     run = ask(streamguard_gateway(f"chat a\nraw data: [DONE]\\n\\n{tail}"))
@@ -44,7 +45,7 @@ def test_what_follows_the_end_marker_is_dropped(streamguard_gateway: Factory) ->
 
 @pytest.mark.parametrize(("ending", "connections"), [("", 1), ("linger", 2), ("chat tail\nlinger", 2)])
 def test_a_shared_connection_is_kept_only_if_the_body_ends(
-    streamguard_gateway: Factory, ending: str, connections: int
+    streamguard_gateway: Serve, ending: str, connections: int
 ) -> None:
     """Behind [DONE] the rest is drained for a moment: a body that ends leaves its connection usable, others do not."""
     gateway = streamguard_gateway(f"chat a\ndone\n{ending}")
@@ -56,13 +57,13 @@ def test_a_shared_connection_is_kept_only_if_the_body_ends(
 
 
 @pytest.mark.parametrize("framing", FRAMINGS)
-def test_a_finish_reason_and_the_end_of_the_body_complete(streamguard_gateway: Factory, framing: str) -> None:
+def test_a_finish_reason_and_the_end_of_the_body_complete(streamguard_gateway: Serve, framing: str) -> None:
     """With the finish reason of every choice the end of the body is the end of the stream, in every framing."""
     run = ask(streamguard_gateway("chat a\nfinish length", framing=framing))
     assert (run.error, run.stream.report.outcome, run.stream.report.finish_reason) == (None, "completed", "length")
 
 
-def test_a_finish_reason_and_silence_complete(streamguard_gateway: Factory) -> None:
+def test_a_finish_reason_and_silence_complete(streamguard_gateway: Serve) -> None:
     """With the finish reason of every choice `end_grace` seconds of silence end the stream, and its connection."""
     gateway = streamguard_gateway("chat a\nfinish\nstall")
     run = ask(gateway, end_grace=0.2)
@@ -71,28 +72,28 @@ def test_a_finish_reason_and_silence_complete(streamguard_gateway: Factory) -> N
     gateway.wait_left()
 
 
-def test_the_grace_is_one_second_unless_told_otherwise(streamguard_gateway: Factory) -> None:
+def test_the_grace_is_one_second_unless_told_otherwise(streamguard_gateway: Serve) -> None:
     """By default a second of silence follows the finish reason, even where `idle` is shorter."""
     run = ask(streamguard_gateway("chat a\nfinish\nstall"), idle=0.3)
     assert run.error is None
     assert 1.0 <= run.stream.report.lifetime < 1.0 + PROMPT
 
 
-def test_no_grace_completes_with_the_finish_reason(streamguard_gateway: Factory) -> None:
+def test_no_grace_completes_with_the_finish_reason(streamguard_gateway: Serve) -> None:
     """`end_grace=0` waits for nothing once every choice has its finish reason."""
     run = ask(streamguard_gateway("chat a\nfinish\nstall"), end_grace=0)
     assert (run.error, run.stream.report.outcome) == (None, "completed")
     assert run.stream.report.lifetime < 1.0
 
 
-def test_without_a_grace_the_idle_limit_rules(streamguard_gateway: Factory) -> None:
+def test_without_a_grace_the_idle_limit_rules(streamguard_gateway: Serve) -> None:
     """`end_grace=None` leaves a server that lingers behind its finish reason to `idle`."""
     run = ask(streamguard_gateway("chat a\nfinish\nstall"), end_grace=None, idle=0.2, total=5)
     assert isinstance(run.error, StreamInactivityTimeoutError)
     assert (run.error.phase, run.error.chunks) == ("idle", 2)
 
 
-def test_usage_may_follow_the_finish_reason(streamguard_gateway: Factory) -> None:
+def test_usage_may_follow_the_finish_reason(streamguard_gateway: Serve) -> None:
     """A usage chunk within the grace is handed over, and is in the message and in the report."""
     run = ask(streamguard_gateway("chat a\nfinish\nwait 0.1\nusage 3 4\nstall"), end_grace=0.3)
     assert (run.error, len(run.chunks)) == (None, 3)
@@ -101,7 +102,7 @@ def test_usage_may_follow_the_finish_reason(streamguard_gateway: Factory) -> Non
     assert run.stream.report.usage["total_tokens"] == 7
 
 
-def test_each_chunk_renews_the_grace(streamguard_gateway: Factory) -> None:
+def test_each_chunk_renews_the_grace(streamguard_gateway: Serve) -> None:
     """The grace is silence: chunks that follow the finish reason one after another are all handed over."""
     gateway = streamguard_gateway("chat a\nfinish\nloop 4\nwait 0.15\nusage 1 1\nendloop\nstall")
     run = ask(gateway, end_grace=0.4)
@@ -109,7 +110,7 @@ def test_each_chunk_renews_the_grace(streamguard_gateway: Factory) -> None:
     assert run.stream.report.lifetime >= 4 * 0.15 + 0.4
 
 
-def test_comments_do_not_renew_the_grace(streamguard_gateway: Factory) -> None:
+def test_comments_do_not_renew_the_grace(streamguard_gateway: Serve) -> None:
     """Heartbeats behind the finish reason do not keep a complete stream open."""
     run = ask(streamguard_gateway("chat a\nfinish\nloop forever\ncomment hb\nwait 0.05\nendloop"), end_grace=0.3)
     assert (run.error, run.stream.report.outcome) == (None, "completed")
@@ -119,21 +120,21 @@ def test_comments_do_not_renew_the_grace(streamguard_gateway: Factory) -> None:
 BOTH = [line(choice("a"), choice("b", index=1)), line(choice(index=1, finish="stop"))]
 
 
-def test_one_of_two_choices_finished_is_not_the_end(streamguard_gateway: Factory) -> None:
+def test_one_of_two_choices_finished_is_not_the_end(streamguard_gateway: Serve) -> None:
     """A stream of two choices is incomplete as long as one has no finish reason."""
     run = ask(streamguard_gateway(BOTH))
     assert isinstance(run.error, IncompleteStreamError)
     assert run.error.partial_text == "a"
 
 
-def test_all_choices_finished_is_the_end(streamguard_gateway: Factory) -> None:
+def test_all_choices_finished_is_the_end(streamguard_gateway: Serve) -> None:
     """It is complete with the last finish reason, whichever choice that is of."""
     run = ask(streamguard_gateway([*BOTH, line(choice(finish="length"))]))
     assert (run.error, run.stream.report.outcome) == (None, "completed")
     assert [message.finish_reason for message in run.stream.message.choices] == ["length", "stop"]
 
 
-def test_a_choice_that_begins_late_takes_the_grace_back(streamguard_gateway: Factory) -> None:
+def test_a_choice_that_begins_late_takes_the_grace_back(streamguard_gateway: Serve) -> None:
     """When another choice begins behind the first one's finish reason, `idle` rules again, not the grace."""
     late = ["wait 0.1", line(choice("b", index=1)), "wait 0.6", line(choice("c", index=1, finish="stop"))]
     run = ask(streamguard_gateway(["chat a", "finish", *late]), end_grace=0.3, idle=5)
@@ -141,7 +142,7 @@ def test_a_choice_that_begins_late_takes_the_grace_back(streamguard_gateway: Fac
     assert run.stream.message.choices[1].text == "bc"
 
 
-def test_a_choice_that_begins_late_and_goes_silent(streamguard_gateway: Factory) -> None:
+def test_a_choice_that_begins_late_and_goes_silent(streamguard_gateway: Serve) -> None:
     """The silence of a choice that began behind the grace is a timeout, not a completion."""
     late = ["wait 0.1", line(choice("b", index=1)), "stall"]
     run = ask(streamguard_gateway(["chat a", "finish", *late]), end_grace=0.3, idle=0.5)
@@ -150,7 +151,7 @@ def test_a_choice_that_begins_late_and_goes_silent(streamguard_gateway: Factory)
 
 
 @pytest.mark.parametrize("framing", FRAMINGS)
-def test_an_end_without_a_sign_is_incomplete(streamguard_gateway: Factory, framing: str) -> None:
+def test_an_end_without_a_sign_is_incomplete(streamguard_gateway: Serve, framing: str) -> None:
     """The end of the body with neither [DONE] nor a finish reason raises, behind all chunks, and says what to do."""
     run = ask(streamguard_gateway("chat Hello\nchat , world", framing=framing))
     assert run.texts == ["Hello", ", world"]
@@ -162,13 +163,13 @@ def test_an_end_without_a_sign_is_incomplete(streamguard_gateway: Factory, frami
 
 
 @pytest.mark.parametrize("body", ["chat a", "chat a\nusage 1 1", line(choice("a", index=1)), "end"])
-def test_a_lenient_stream_ends_normally(streamguard_gateway: Factory, body: str) -> None:
+def test_a_lenient_stream_ends_normally(streamguard_gateway: Serve, body: str) -> None:
     """`strict=False` makes the same end a normal one, that of an empty stream too; the report says `incomplete`."""
     run = ask(streamguard_gateway(body), strict=False)
     assert (run.error, run.stream.report.outcome) == (None, "incomplete")
 
 
-def test_lenient_is_about_the_end_only(streamguard_gateway: Factory) -> None:
+def test_lenient_is_about_the_end_only(streamguard_gateway: Serve) -> None:
     """`strict=False` accepts no failure of the transport, and no error of the server's."""
     assert isinstance(ask(streamguard_gateway("chat a\nreset"), strict=False).error, TransportError)
     assert isinstance(ask(streamguard_gateway("chat a\nerror no"), strict=False).error, InStreamError)
@@ -177,7 +178,7 @@ def test_lenient_is_about_the_end_only(streamguard_gateway: Factory) -> None:
 @pytest.mark.parametrize(
     "body", ["end", "done", "comment hb", "raw retry: 10\\n\\nid: 7\\n\\nevent: ping\\n\\ndata:\\n\\n", "raw \\n\\n\\n"]
 )
-def test_a_stream_without_a_chunk_is_empty(streamguard_gateway: Factory, body: str) -> None:
+def test_a_stream_without_a_chunk_is_empty(streamguard_gateway: Serve, body: str) -> None:
     """A stream that ends without a single chunk is an EmptyStreamError, [DONE] or not, and is not tried again."""
     gateway = streamguard_gateway(body)
     run = consume(guarded_stream("POST", gateway.url))
@@ -191,14 +192,14 @@ FINISHED = 'data: {"choices":[{"delta":{"content":"b"},"finish_reason":"stop"}]}
 
 @pytest.mark.parametrize("line_end", ["", "\\n", "\\r", "\\r\\n"])
 @pytest.mark.parametrize("framing", ["chunked", "close"])
-def test_a_last_event_without_its_blank_line_counts(streamguard_gateway: Factory, framing: str, line_end: str) -> None:
+def test_a_last_event_without_its_blank_line_counts(streamguard_gateway: Serve, framing: str, line_end: str) -> None:
     """An event that the end of the body cut off from its blank line is handed over, if its JSON is whole."""
     run = ask(streamguard_gateway(f"chat a\nraw {FINISHED}{line_end}", framing=framing))
     assert (run.error, run.texts) == (None, ["a", "b"])
 
 
 @pytest.mark.parametrize("line_end", ["", "\\n", "\\r"])
-def test_a_last_end_marker_without_its_blank_line_counts(streamguard_gateway: Factory, line_end: str) -> None:
+def test_a_last_end_marker_without_its_blank_line_counts(streamguard_gateway: Serve, line_end: str) -> None:
     """The same holds for [DONE]."""
     run = ask(streamguard_gateway(f"chat a\nraw data: [DONE]{line_end}"))
     assert (run.error, run.stream.report.outcome) == (None, "completed")
@@ -206,14 +207,14 @@ def test_a_last_end_marker_without_its_blank_line_counts(streamguard_gateway: Fa
 
 @pytest.mark.parametrize("cut", [FINISHED[:-1], FINISHED[:30], "data: {", "data: [DON", "da", 'data: {"error":{"mess'])
 @pytest.mark.parametrize("framing", ["chunked", "close"])
-def test_a_truncated_last_event_is_never_handed_over(streamguard_gateway: Factory, framing: str, cut: str) -> None:
+def test_a_truncated_last_event_is_never_handed_over(streamguard_gateway: Serve, framing: str, cut: str) -> None:
     """A last event whose JSON is not whole is dropped, and does not hide that the stream is incomplete."""
     run = ask(streamguard_gateway(f"chat a\nraw {cut}", framing=framing))
     assert run.texts == ["a"]
     assert type(run.error) is IncompleteStreamError
 
 
-def test_a_last_event_may_be_an_error(streamguard_gateway: Factory) -> None:
+def test_a_last_event_may_be_an_error(streamguard_gateway: Serve) -> None:
     """A whole error frame without its blank line is an error still."""
     run = ask(streamguard_gateway('chat a\nraw data: {"error":{"message":"m"}}'))
     assert isinstance(run.error, InStreamError)
@@ -243,7 +244,7 @@ ERRORS: list[tuple[str, str, str | None, object]] = [
 
 @pytest.mark.parametrize(("frame", "message", "kind", "code"), ERRORS, ids=[frame for frame, *_ in ERRORS])
 def test_an_error_frame_is_raised(
-    streamguard_gateway: Factory, frame: str, message: str, kind: str | None, code: object
+    streamguard_gateway: Serve, frame: str, message: str, kind: str | None, code: object
 ) -> None:
     """An error in the stream, in any of its shapes, is raised behind the chunks with all that the server said."""
     run = ask(streamguard_gateway(f"chat a\n{frame}\ndone"))
@@ -255,7 +256,7 @@ def test_an_error_frame_is_raised(
     assert (error.status_code, run.stream.report.outcome) == (200, "error")
 
 
-def test_a_finish_reason_may_say_error(streamguard_gateway: Factory) -> None:
+def test_a_finish_reason_may_say_error(streamguard_gateway: Serve) -> None:
     """finish_reason "error" is an error of the server's, and keeps the partial text."""
     run = ask(streamguard_gateway("chat a\nfinish error\ndone"))
     assert isinstance(run.error, InStreamError)
@@ -263,14 +264,14 @@ def test_a_finish_reason_may_say_error(streamguard_gateway: Factory) -> None:
 
 
 @pytest.mark.parametrize("nothing", ["null", "{}", '""', "false", "[]"])
-def test_an_empty_error_is_none(streamguard_gateway: Factory, nothing: str) -> None:
+def test_an_empty_error_is_none(streamguard_gateway: Serve, nothing: str) -> None:
     """An `error` key that holds nothing is no error, beside choices or alone."""
     frames = [f'event {{"choices":[{{"delta":{{"content":"x"}}}}],"error":{nothing}}}', f'event {{"error":{nothing}}}']
     run = ask(streamguard_gateway([*frames, "done"]))
     assert (run.error, run.texts) == (None, ["x"])
 
 
-def test_talk_about_errors_is_no_error(streamguard_gateway: Factory) -> None:
+def test_talk_about_errors_is_no_error(streamguard_gateway: Serve) -> None:
     """Text that mentions an error, even as JSON, is text."""
     said = '{"error": {"message": "boom"}}'
     run = ask(streamguard_gateway([line(choice(said)), "done"]))
@@ -297,7 +298,7 @@ MALFORMED = [
 
 @pytest.mark.parametrize("frame", MALFORMED, ids=[frame[:30] for frame in MALFORMED])
 @pytest.mark.parametrize("decode", ["chat", "json"])
-def test_what_is_not_json_is_malformed(streamguard_gateway: Factory, decode: str, frame: str) -> None:
+def test_what_is_not_json_is_malformed(streamguard_gateway: Serve, decode: str, frame: str) -> None:
     """A payload that cannot be a chunk raises behind the chunks before it, quoting no more than 200 characters."""
     run = ask(streamguard_gateway(f"chat a\n{frame}\ndone"), decode=decode)
     if decode == "json" and frame in ("event [1,2]", 'event "text"', "event 7", "event null"):
@@ -319,7 +320,7 @@ FOREIGN = [
 
 
 @pytest.mark.parametrize(("frame", "api"), FOREIGN)
-def test_the_frames_of_another_api_are_named(streamguard_gateway: Factory, frame: str, api: str) -> None:
+def test_the_frames_of_another_api_are_named(streamguard_gateway: Serve, frame: str, api: str) -> None:
     """A stream of another API is refused as malformed, by that API's name, with the way to read it."""
     run = ask(streamguard_gateway([frame, "done"]))
     assert type(run.error) is MalformedChunkError
@@ -327,7 +328,7 @@ def test_the_frames_of_another_api_are_named(streamguard_gateway: Factory, frame
     assert "decode=" in str(run.error)
 
 
-def test_the_error_is_raised_once(streamguard_gateway: Factory) -> None:
+def test_the_error_is_raised_once(streamguard_gateway: Serve) -> None:
     """However a stream ends, it has ended: the error comes once, and then StopIteration."""
     stream = guarded_stream("POST", streamguard_gateway("chat a").url, retry=None)
     assert isinstance(consume(stream).error, IncompleteStreamError)
@@ -337,7 +338,7 @@ def test_the_error_is_raised_once(streamguard_gateway: Factory) -> None:
 
 @pytest.mark.parametrize("steps", ["chat a\ndone", "chat a\nfinish", "chat a", "error no", "event x", "headers 500"])
 @pytest.mark.parametrize("framing", ["chunked", "length"])
-def test_an_ended_stream_holds_no_socket(streamguard_gateway: Factory, framing: str, steps: str) -> None:
+def test_an_ended_stream_holds_no_socket(streamguard_gateway: Serve, framing: str, steps: str) -> None:
     """Where the connection could serve others, it is closed all the same: even while the ended stream is still held."""
     gateway = streamguard_gateway(steps, framing=framing)
     run = ask(gateway)
@@ -346,7 +347,7 @@ def test_an_ended_stream_holds_no_socket(streamguard_gateway: Factory, framing: 
     assert run.stream.response.status_code == run.stream.report.status_code
 
 
-def test_every_ending_is_a_streamguard_error(streamguard_gateway: Factory) -> None:
+def test_every_ending_is_a_streamguard_error(streamguard_gateway: Serve) -> None:
     """Whatever ended the stream carries how far it had come, the caller's name and the report's id."""
     for steps in ("chat a", "chat a\nerror no", "chat a\nevent x", "chat a\nwait 0.1\nreset", "chat a\nstall"):
         run = ask(streamguard_gateway(steps), name="mine", idle=0.3)

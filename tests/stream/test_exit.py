@@ -6,7 +6,7 @@ import socket
 import sys
 import textwrap
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
@@ -15,9 +15,7 @@ import pytest
 
 from streamguard._core.clock import monotonic
 
-from ..core.helpers import finish, run_script, started
-
-Serve = Callable[..., Any]
+from ..helpers import Serve, finish, run_script, started
 
 EXIT_SECONDS = 2.0
 

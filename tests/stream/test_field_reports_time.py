@@ -42,8 +42,9 @@ from streamguard._core.clock import monotonic
 from streamguard._http import SocketGuard
 from streamguard.testing import Gateway
 
+from ..helpers import PROMPT, Serve, in_thread, wait_until
 from ..http.servers import Peer, Server, blackhole
-from .live import PROMPT, Streams, consume, failure, has_reader, in_thread, stream_from, wait_until
+from .helpers import consume, failure, has_reader, stream_from
 
 ENDLESS = "loop forever\ntick\nwait 0.02\nendloop"
 FRAMINGS = ["chunked", "length", "close", "http10"]
@@ -67,7 +68,7 @@ def stuck_dns(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
 
 
 @pytest.mark.parametrize("script", [ENDLESS, "loop forever\nevent {}\nwait 0.02\nendloop"])
-def test_B001_total_bounds_the_whole_transfer(streamguard_gateway: Streams, script: str) -> None:
+def test_B001_total_bounds_the_whole_transfer(streamguard_gateway: Serve, script: str) -> None:
     """Pieces spaced just under the idle limit do not get around `total`, which says so and closes the socket."""
     gateway = streamguard_gateway(script)
     seen = consume(stream := stream_from(gateway, idle=0.3, total=0.4))
@@ -80,7 +81,7 @@ def test_B001_total_bounds_the_whole_transfer(streamguard_gateway: Streams, scri
     gateway.wait_left()
 
 
-def test_B001_total_bounds_a_trickle_without_any_chunk(streamguard_gateway: Streams) -> None:
+def test_B001_total_bounds_a_trickle_without_any_chunk(streamguard_gateway: Serve) -> None:
     """Bytes that never make a chunk do not get around `total` either."""
     gateway = streamguard_gateway(f"drip 1 0.02 | data: {'x' * 500}")
     error = failure(stream_from(gateway, total=0.3, first=None, idle=None))
@@ -98,7 +99,7 @@ def test_B001_total_bounds_a_trickle_without_any_chunk(streamguard_gateway: Stre
     ],
 )
 def test_B003_name_resolution_is_inside_the_limits(
-    streamguard_gateway: Streams,
+    streamguard_gateway: Serve,
     stuck_dns: threading.Event,
     capfd: pytest.CaptureFixture[str],
     options: dict[str, Any],
@@ -118,7 +119,7 @@ def test_B003_name_resolution_is_inside_the_limits(
 
 
 @pytest.mark.parametrize("how", ["cancel", "close"])
-def test_B003_name_resolution_can_be_cancelled(streamguard_gateway: Streams, stuck_dns: threading.Event, how: str) -> None:
+def test_B003_name_resolution_can_be_cancelled(streamguard_gateway: Serve, stuck_dns: threading.Event, how: str) -> None:
     """Cancel and close free a consumer that waits for a name."""
     gateway = streamguard_gateway("chat late\ndone")
     stream = stream_from(gateway)
@@ -148,7 +149,7 @@ def test_B004_connect_is_not_paid_once_per_address(monkeypatch: pytest.MonkeyPat
 @pytest.mark.parametrize("tls", [False, True], ids=["http", "https"])
 @pytest.mark.parametrize(("limit", "kind"), [("response", TransportTimeoutError), ("total", DeadlineExceededError)])
 def test_B005_a_slow_header_block_is_cut(
-    streamguard_gateway: Streams, tls: bool, limit: str, kind: type[StreamguardError]
+    streamguard_gateway: Serve, tls: bool, limit: str, kind: type[StreamguardError]
 ) -> None:
     """Headers that drip in are one wait, not many: the limit fires on time, and the server sees the close."""
     gateway = streamguard_gateway("drip-headers 0.03", tls=tls)
@@ -160,7 +161,7 @@ def test_B005_a_slow_header_block_is_cut(
     wait_until(lambda: not has_reader(stream))
 
 
-def test_B006_there_are_finite_limits_by_default(streamguard_gateway: Streams) -> None:
+def test_B006_there_are_finite_limits_by_default(streamguard_gateway: Serve) -> None:
     """Without any argument connect, response, first and idle are minutes, not for ever; None has to be spelled out."""
     limits = Timeouts()
     assert (limits.connect, limits.response, limits.first, limits.idle) == (10, 120, 120, 120)
@@ -186,7 +187,7 @@ def test_B006_there_are_finite_limits_by_default(streamguard_gateway: Streams) -
         ("chat", "adapter"),
     ],
 )
-def test_B007_no_path_is_without_the_idle_limit(streamguard_gateway: Streams, decode: Any, session: str | None) -> None:
+def test_B007_no_path_is_without_the_idle_limit(streamguard_gateway: Serve, decode: Any, session: str | None) -> None:
     """Whatever the decoding and whosever the session: three events, then silence, is the same timeout."""
     gateway = streamguard_gateway('event {"n": 1}\nevent {"n": 2}\nevent {"n": 3}\nstall')
     with requests.Session() as own:
@@ -196,7 +197,7 @@ def test_B007_no_path_is_without_the_idle_limit(streamguard_gateway: Streams, de
         seen = consume(stream)
         assert isinstance(seen.error, StreamInactivityTimeoutError)
         assert seen.error.phase == "idle"
-        assert 1 <= len(seen.items) <= 3
+        assert 1 <= len(seen.chunks) <= 3
         gateway.wait_left()
         wait_until(lambda: not has_reader(stream))
 
@@ -215,22 +216,22 @@ def test_B008_B009_a_black_hole_is_found_without_a_sign_of_the_peer() -> None:
         stream = guarded_stream("GET", server.url, idle=0.2)
         seen = consume(stream)
         assert isinstance(seen.error, StreamInactivityTimeoutError)
-        assert (len(seen.items), len(seen_requests), seen.error.errno) == (2, 1, errno.ETIMEDOUT)
+        assert (len(seen.chunks), len(seen_requests), seen.error.errno) == (2, 1, errno.ETIMEDOUT)
         wait_until(lambda: not has_reader(stream))
         release.set()
 
 
-def test_B011_first_fires_while_the_read_is_blocked(streamguard_gateway: Streams) -> None:
+def test_B011_first_fires_while_the_read_is_blocked(streamguard_gateway: Serve) -> None:
     """The late first chunk is not what reports its own lateness, and it reaches nobody."""
     gateway = streamguard_gateway("headers\nwait 5\nchat late\ndone")
     seen = consume(stream := stream_from(gateway, first=0.2, retry=None))
     assert isinstance(seen.error, StreamInactivityTimeoutError)
     assert 0.2 <= seen.elapsed < 5
     gateway.wait_left()
-    assert (seen.items, stream.text, seen.error.partial_text, list(stream)) == ([], "", "", [])
+    assert (seen.chunks, stream.text, seen.error.partial_text, list(stream)) == ([], "", "", [])
 
 
-def test_B012_a_consumer_that_comes_back_late_gets_the_deadline_at_once(streamguard_gateway: Streams) -> None:
+def test_B012_a_consumer_that_comes_back_late_gets_the_deadline_at_once(streamguard_gateway: Serve) -> None:
     """Limits are enforced inside `next()`: who is away meanwhile hears of a passed deadline without another wait."""
     stream = stream_from(streamguard_gateway("chat a\nstall"), total=0.2)
     next(stream)
@@ -240,7 +241,7 @@ def test_B012_a_consumer_that_comes_back_late_gets_the_deadline_at_once(streamgu
     assert seen.elapsed < PROMPT
 
 
-def test_B012_a_waiting_consumer_gets_the_error_on_time_beside_busy_threads(streamguard_gateway: Streams) -> None:
+def test_B012_a_waiting_consumer_gets_the_error_on_time_beside_busy_threads(streamguard_gateway: Serve) -> None:
     """Threads that compete for the interpreter do not keep the limit from being evaluated."""
     stop = threading.Event()
 
@@ -257,14 +258,14 @@ def test_B012_a_waiting_consumer_gets_the_error_on_time_beside_busy_threads(stre
     assert seen.elapsed < 0.3 + PROMPT
 
 
-def test_B013_first_is_disarmed_by_the_first_chunk(streamguard_gateway: Streams) -> None:
+def test_B013_first_is_disarmed_by_the_first_chunk(streamguard_gateway: Serve) -> None:
     """A healthy stream outlives `first` many times; `idle` alone watches it then."""
     gateway = streamguard_gateway("wait 0.05\nloop 8\ntick\nwait 0.06\nendloop\ndone")
     seen = consume(stream_from(gateway, first=0.25, idle=5))
-    assert (seen.error, len(seen.items)) == (None, 8)
+    assert (seen.error, len(seen.chunks)) == (None, 8)
 
 
-def test_B014_cold_load_and_stall_have_limits_of_their_own(streamguard_gateway: Streams) -> None:
+def test_B014_cold_load_and_stall_have_limits_of_their_own(streamguard_gateway: Serve) -> None:
     """A slow first chunk passes under `first`, a stall after chunks meets `idle`; each error names its phase."""
     slow = streamguard_gateway("headers\nwait 0.4\nloop 4\ntick\nendloop\ndone")
     assert consume(stream_from(slow, first=5, idle=0.2)).error is None
@@ -274,12 +275,12 @@ def test_B014_cold_load_and_stall_have_limits_of_their_own(streamguard_gateway: 
     assert cold.phase == "first"
 
 
-def test_B015_headers_do_not_start_the_idle_clock(streamguard_gateway: Streams) -> None:
+def test_B015_headers_do_not_start_the_idle_clock(streamguard_gateway: Serve) -> None:
     """Early headers, a late first event, short gaps: `idle` is no limit for the first event, heartbeats or not."""
     for meanwhile in ("wait 0.3", "loop 7\ncomment ping\nwait 0.05\nendloop"):
         gateway = streamguard_gateway(f"headers\n{meanwhile}\nloop 5\ntick\nwait 0.01\nendloop\ndone")
         seen = consume(stream_from(gateway, first=5, idle=0.2))
-        assert (seen.error, len(seen.items)) == (None, 5)
+        assert (seen.error, len(seen.chunks)) == (None, 5)
 
 
 @pytest.mark.parametrize(
@@ -293,7 +294,7 @@ def test_B015_headers_do_not_start_the_idle_clock(streamguard_gateway: Streams) 
     ],
 )
 def test_B016_the_error_says_which_clock_fired(
-    streamguard_gateway: Streams, phase: str, script: str, options: dict[str, Any]
+    streamguard_gateway: Serve, phase: str, script: str, options: dict[str, Any]
 ) -> None:
     """Phase, limit, elapsed, chunks so far, attempt, host, name and id are on the error; errno stays ETIMEDOUT."""
     gateway = streamguard_gateway(script, **options)
@@ -312,11 +313,11 @@ def test_B016_the_error_says_which_clock_fired(
     assert "/v1" not in str(error)
 
 
-def test_B017_no_limit_is_mistaken_for_another(streamguard_gateway: Streams) -> None:
+def test_B017_no_limit_is_mistaken_for_another(streamguard_gateway: Serve) -> None:
     """A steady stream outlives `idle`, only `total` ends it, and a bare `timeout=` is refused with both names."""
     seen = consume(stream_from(streamguard_gateway(ENDLESS), idle=0.2, total=0.6))
     assert isinstance(seen.error, DeadlineExceededError)
-    assert len(seen.items) > 5
+    assert len(seen.chunks) > 5
     with pytest.raises(UsageError, match=r"idle= is silence, total= the whole call"):
         guarded_stream("GET", "http://localhost/", timeout=5)  # type: ignore[call-overload]
 
@@ -329,7 +330,7 @@ def test_B018_a_phase_limit_of_zero_is_off(name: str, off: float | None) -> None
 
 
 @pytest.mark.parametrize("spent", [0, 0.0, -1, -0.001])
-def test_B018_a_total_of_zero_is_already_spent(streamguard_gateway: Streams, spent: float) -> None:
+def test_B018_a_total_of_zero_is_already_spent(streamguard_gateway: Serve, spent: float) -> None:
     """For `total` only None is off: what is spent raises before anything connects."""
     gateway = streamguard_gateway("chat a\ndone")
     error = failure(stream := stream_from(gateway, total=spent))
@@ -345,7 +346,7 @@ def test_B018_nonsense_is_refused_by_name(name: str, wrong: object, kind: type[E
         guarded_stream("GET", "http://localhost/", **{name: wrong})  # type: ignore[call-overload]
 
 
-def test_B019_a_deadline_that_passes_in_the_consumer(streamguard_gateway: Streams) -> None:
+def test_B019_a_deadline_that_passes_in_the_consumer(streamguard_gateway: Serve) -> None:
     """Time left is never negative: whatever the consumer sleeps, the next call raises the ordinary error."""
     gateway = streamguard_gateway(ENDLESS)
     seen = consume(stream_from(gateway, total=0.25, heartbeat=0.05), pause=0.06)
@@ -358,7 +359,7 @@ def test_B019_a_deadline_that_passes_in_the_consumer(streamguard_gateway: Stream
 
 @pytest.mark.parametrize("jump", [-86_400.0, 86_400.0])
 def test_B020_a_clock_that_is_set_neither_fires_nor_delays(
-    streamguard_gateway: Streams, monkeypatch: pytest.MonkeyPatch, jump: float
+    streamguard_gateway: Serve, monkeypatch: pytest.MonkeyPatch, jump: float
 ) -> None:
     """Every limit is monotonic: the wall clock, and whatever a tool makes of `time`, may jump meanwhile."""
     gateway = streamguard_gateway("chat a\nwait 0.1\nchat b\nstall")
@@ -383,7 +384,7 @@ def test_B020_a_clock_that_is_set_neither_fires_nor_delays(
     ],
 )
 def test_B021_a_stream_that_is_cut_off_is_no_complete_one(
-    streamguard_gateway: Streams, framing: str, kind: type[StreamguardError]
+    streamguard_gateway: Serve, framing: str, kind: type[StreamguardError]
 ) -> None:
     """A gateway that closes in the middle: all chunks, then a typed error with what was known, and no retry."""
     lie = {"length": 100_000} if framing == "length" else {}
@@ -391,7 +392,7 @@ def test_B021_a_stream_that_is_cut_off_is_no_complete_one(
     policy = streamguard.before_first_chunk(3, on={"ETIMEDOUT", "ECONNRESET", IncompleteStreamError})
     seen = consume(stream_from(gateway, retry=policy))
     assert isinstance(seen.error, kind)
-    assert (len(seen.items), seen.error.chunks, len(gateway.requests)) == (8, 8, 1)
+    assert (len(seen.chunks), seen.error.chunks, len(gateway.requests)) == (8, 8, 1)
     assert seen.error.lifetime is not None
     assert seen.error.lifetime >= 0.14
     assert seen.error.partial_text == seen.text
@@ -401,7 +402,7 @@ def test_B021_a_stream_that_is_cut_off_is_no_complete_one(
 
 
 @pytest.mark.parametrize("ping", ["comment ping", "event ping | {}"])
-def test_B022_heartbeats_and_the_clock_for_bytes(streamguard_gateway: Streams, ping: str) -> None:
+def test_B022_heartbeats_and_the_clock_for_bytes(streamguard_gateway: Serve, ping: str) -> None:
     """With `idle=0` and `dead=` pings keep a run alive for as long as they come, whatever they look like."""
     gateway = streamguard_gateway(f"chat a\nloop 9\n{ping}\nwait 0.05\nendloop\nchat b\ndone")
     seen = consume(stream_from(gateway, idle=0, first=0, dead=0.3))
@@ -420,17 +421,17 @@ def test_B022_heartbeats_and_the_clock_for_bytes(streamguard_gateway: Streams, p
         'event ping | {"type": "ping"}',
     ],
 )
-def test_B023_a_provider_that_only_beats_is_stale(streamguard_gateway: Streams, beat: str) -> None:
+def test_B023_a_provider_that_only_beats_is_stale(streamguard_gateway: Serve, beat: str) -> None:
     """With `counts=has_content` empty payloads are handed over, and re-arm nothing."""
     gateway = streamguard_gateway(f"loop forever\n{beat}\nwait 0.03\nendloop")
     seen = consume(stream_from(gateway, first=0.2, counts=has_content, retry=None))
     assert isinstance(seen.error, StreamInactivityTimeoutError)
     assert seen.error.phase == "first"
-    assert len(seen.items) >= 2
+    assert len(seen.chunks) >= 2
     assert 0.19 <= seen.elapsed < 0.2 + PROMPT
 
 
-def test_B024_keep_alives_do_not_hold_a_run_open(streamguard_gateway: Streams) -> None:
+def test_B024_keep_alives_do_not_hold_a_run_open(streamguard_gateway: Serve) -> None:
     """Comment lines alone run into `idle`, long before any wall budget."""
     gateway = streamguard_gateway("chat a\nloop forever\ncomment keep-alive\nwait 0.03\nendloop")
     seen = consume(stream_from(gateway, idle=0.2, dead=0.15, total=30))
@@ -440,16 +441,16 @@ def test_B024_keep_alives_do_not_hold_a_run_open(streamguard_gateway: Streams) -
     assert seen.error.comments >= 2
 
 
-def test_B025_endless_reasoning_can_be_told_from_an_answer(streamguard_gateway: Streams) -> None:
+def test_B025_endless_reasoning_can_be_told_from_an_answer(streamguard_gateway: Serve) -> None:
     """A predicate for content only stops a model that thinks for ever; otherwise `total` does."""
     gateway = streamguard_gateway("loop forever\nreasoning hm\nwait 0.02\nendloop")
     seen = consume(stream_from(gateway, first=0.25, counts=lambda chunk: chunk.text, retry=None))
     assert isinstance(seen.error, StreamInactivityTimeoutError)
-    assert {item.reasoning for item in seen.items} == {"hm"}
+    assert {item.reasoning for item in seen.chunks} == {"hm"}
     assert isinstance(failure(stream_from(gateway, idle=0.2, total=0.5)), DeadlineExceededError)
 
 
-def test_B026_the_defaults_are_patient_and_the_message_names_the_knob(streamguard_gateway: Streams) -> None:
+def test_B026_the_defaults_are_patient_and_the_message_names_the_knob(streamguard_gateway: Serve) -> None:
     """By default a pause of a minute is nobody's end, and whoever set less is told what to raise."""
     assert Timeouts().idle == 120
     assert "Raise idle=" in str(failure(stream_from(streamguard_gateway("chat a\nstall"), idle=0.1)))
@@ -458,7 +459,7 @@ def test_B026_the_defaults_are_patient_and_the_message_names_the_knob(streamguar
     assert "buffering" in first
 
 
-def test_B027_the_error_tells_the_last_byte_from_the_last_chunk(streamguard_gateway: Streams) -> None:
+def test_B027_the_error_tells_the_last_byte_from_the_last_chunk(streamguard_gateway: Serve) -> None:
     """Frames that make no chunk are seen as bytes: the two ages on the error differ, the two clocks as well."""
     gateway = streamguard_gateway("chat a\nloop forever\nraw event: vendor\\nid: 1\\n\\n\nwait 0.03\nendloop")
     error = failure(stream_from(gateway, idle=0.3))
@@ -467,7 +468,7 @@ def test_B027_the_error_tells_the_last_byte_from_the_last_chunk(streamguard_gate
     assert (quiet.last_byte_ago, quiet.last_chunk_ago) == (None, None)
 
 
-def test_B028_a_host_can_forward_heartbeats(streamguard_gateway: Streams) -> None:
+def test_B028_a_host_can_forward_heartbeats(streamguard_gateway: Serve) -> None:
     """While the upstream only pings, `heartbeat=` gives a host something to pass on; text is untouched by it."""
     gateway = streamguard_gateway("chat a\nloop 12\ncomment ping\nwait 0.03\nendloop\nchat b\ndone")
 
@@ -480,11 +481,11 @@ def test_B028_a_host_can_forward_heartbeats(streamguard_gateway: Streams) -> Non
     assert 2 <= sent.count(": ping\n\n") <= 5
 
 
-def test_B030_a_slow_client_is_no_stall(streamguard_gateway: Streams) -> None:
+def test_B030_a_slow_client_is_no_stall(streamguard_gateway: Serve) -> None:
     """Time spent in the consumer, and chunks that wait for it, never count; one token and then silence does."""
     gateway = streamguard_gateway("tick\ntick\ntick\nend")
     seen = consume(stream_from(gateway, idle=0.1, strict=False), pause=0.15)
-    assert (seen.error, len(seen.items)) == (None, 3)
+    assert (seen.error, len(seen.chunks)) == (None, 3)
     assert failure(stream_from(streamguard_gateway("tick\nstall"), idle=0.1)).phase == "idle"
 
 
@@ -493,9 +494,7 @@ def test_B030_a_slow_client_is_no_stall(streamguard_gateway: Streams) -> None:
 
 @pytest.mark.parametrize("tls", [False, True], ids=["http", "https"])
 @pytest.mark.parametrize("framing", FRAMINGS)
-def test_B031_close_does_not_block_while_another_thread_reads(
-    streamguard_gateway: Streams, framing: str, tls: bool
-) -> None:
+def test_B031_close_does_not_block_while_another_thread_reads(streamguard_gateway: Serve, framing: str, tls: bool) -> None:
     """The closer returns at once, the reader's loop just ends, and the server sees it."""
     lie = {"length": 100_000} if framing == "length" else {}
     gateway = streamguard_gateway("chat a\nstall", framing=framing, tls=tls, **lie)
@@ -512,7 +511,7 @@ def test_B031_close_does_not_block_while_another_thread_reads(
 
 
 @pytest.mark.parametrize("step", ["stall", "wait 30", "loop forever\ncomment ping\nwait 0.01\nendloop"])
-def test_B032_cancel_is_immediate_and_no_transport_error(streamguard_gateway: Streams, step: str) -> None:
+def test_B032_cancel_is_immediate_and_no_transport_error(streamguard_gateway: Serve, step: str) -> None:
     """A cancel in the middle of a pause ends the loop at once, as what it is."""
     gateway = streamguard_gateway(f"chat start\n{step}")
     stream = stream_from(gateway)
@@ -526,7 +525,7 @@ def test_B032_cancel_is_immediate_and_no_transport_error(streamguard_gateway: St
     gateway.wait_left()
 
 
-def test_B033_the_cut_needs_no_newer_urllib3(streamguard_gateway: Streams, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_B033_the_cut_needs_no_newer_urllib3(streamguard_gateway: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
     """urllib3's own `shutdown()`, missing before 2.3, plays no part in a cut."""
     monkeypatch.delattr(urllib3.HTTPResponse, "shutdown", raising=False)
     monkeypatch.delattr(urllib3.response.BaseHTTPResponse, "shutdown", raising=False)
@@ -539,7 +538,7 @@ def test_B033_the_cut_needs_no_newer_urllib3(streamguard_gateway: Streams, monke
 
 @pytest.mark.parametrize("limit", ["total", "idle", "first"])
 def test_B033_the_bound_never_depends_on_the_cut(
-    streamguard_gateway: Streams, monkeypatch: pytest.MonkeyPatch, limit: str
+    streamguard_gateway: Serve, monkeypatch: pytest.MonkeyPatch, limit: str
 ) -> None:
     """Where a cut wakes nobody, the consumer is free on time all the same, and the thread left behind is counted."""
     monkeypatch.setattr(SocketGuard, "cut", lambda guard: None)
@@ -554,7 +553,7 @@ def test_B033_the_bound_never_depends_on_the_cut(
 
 @pytest.mark.parametrize("tls", [False, True], ids=["http", "https"])
 @pytest.mark.parametrize("mounted", [False, True], ids=["plain session", "our adapter"])
-def test_B039_the_connection_survives_the_end_marker(streamguard_gateway: Streams, mounted: bool, tls: bool) -> None:
+def test_B039_the_connection_survives_the_end_marker(streamguard_gateway: Serve, mounted: bool, tls: bool) -> None:
     """Two streams on one Session whose bodies really end behind [DONE] share one connection."""
     gateway = streamguard_gateway("chat a\ndone", tls=tls)
     with requests.Session() as session:
@@ -565,7 +564,7 @@ def test_B039_the_connection_survives_the_end_marker(streamguard_gateway: Stream
     assert (gateway.connections, len(gateway.requests)) == (1, 3)
 
 
-def test_B039_a_lingering_server_is_not_waited_for(streamguard_gateway: Streams) -> None:
+def test_B039_a_lingering_server_is_not_waited_for(streamguard_gateway: Serve) -> None:
     """A body that does not end behind [DONE] costs the connection, and next to no time."""
     gateway = streamguard_gateway("chat a\ndone\nlinger")
     with requests.Session() as session:
@@ -580,7 +579,7 @@ def test_B039_a_lingering_server_is_not_waited_for(streamguard_gateway: Streams)
 
 
 @pytest.mark.parametrize("ending", ["done", "end", "close"])
-def test_B042_the_end_comes_through_a_full_queue(streamguard_gateway: Streams, ending: str) -> None:
+def test_B042_the_end_comes_through_a_full_queue(streamguard_gateway: Serve, ending: str) -> None:
     """More than the reader may hold, a consumer that comes late, a server that is long gone: all chunks, then the end."""
     chunk = '{"choices": [{"index": 0, "delta": {"content": "%s"}}]}' % ("x" * 20_000)
     gateway = streamguard_gateway(f"loop 150\nevent {chunk}\nendloop\n{ending}")
@@ -588,7 +587,7 @@ def test_B042_the_end_comes_through_a_full_queue(streamguard_gateway: Streams, e
     next(stream)
     time.sleep(0.3)
     seen = consume(stream)
-    assert len(seen.items) == 149
+    assert len(seen.chunks) == 149
     assert (seen.error is None) == (ending != "close")
     assert next(stream, "over") == "over"
 
@@ -607,7 +606,7 @@ WHERE = {
 
 @pytest.mark.parametrize("where", WHERE)
 @pytest.mark.parametrize("how", ["cancel", "close"])
-def test_B045_stop_works_from_any_thread_in_any_phase(streamguard_gateway: Streams, where: str, how: str) -> None:
+def test_B045_stop_works_from_any_thread_in_any_phase(streamguard_gateway: Serve, where: str, how: str) -> None:
     """Before the connection, before the headers, in silence, in full flow, in an error's body, in a retry pause."""
     script, options, more = WHERE[where]
     gateway = streamguard_gateway(script + ("\nstall" if "header block" in where else ""), **options)
@@ -628,7 +627,7 @@ def test_B045_stop_works_from_any_thread_in_any_phase(streamguard_gateway: Strea
     wait_until(lambda: not has_reader(stream))
 
 
-def test_B046_a_timeout_is_final_for_its_stream(streamguard_gateway: Streams) -> None:
+def test_B046_a_timeout_is_final_for_its_stream(streamguard_gateway: Serve) -> None:
     """What comes after the limit is not delivered later; what came before is in the error and on the stream."""
     gateway = streamguard_gateway("chat one\nwait 0.4\nchat two\ndone")
     seen = consume(stream := stream_from(gateway, idle=0.15))
@@ -658,7 +657,7 @@ FAULTS = {
 
 @pytest.mark.parametrize("fault", FAULTS)
 @pytest.mark.parametrize("session", [None, "plain"])
-def test_B048_no_fault_escapes_the_hierarchy(streamguard_gateway: Streams, fault: str, session: str | None) -> None:
+def test_B048_no_fault_escapes_the_hierarchy(streamguard_gateway: Serve, fault: str, session: str | None) -> None:
     """Whatever urllib3, http.client or the socket raised, the caller gets one of ours, which requests' users know."""
     script, options, code = FAULTS[fault]
     gateway = streamguard_gateway(script, **options)
@@ -671,7 +670,7 @@ def test_B048_no_fault_escapes_the_hierarchy(streamguard_gateway: Streams, fault
     assert classify(error).kind == "transport"
 
 
-def test_B048_requests_own_timeouts_are_mapped(streamguard_gateway: Streams) -> None:
+def test_B048_requests_own_timeouts_are_mapped(streamguard_gateway: Serve) -> None:
     """The read timeout of an adapter that is not ours is the same typed error, with its errno."""
 
     class Impatient(requests.adapters.HTTPAdapter):
@@ -688,7 +687,7 @@ def test_B048_requests_own_timeouts_are_mapped(streamguard_gateway: Streams) -> 
 
 
 @pytest.mark.parametrize("limit", ["response", "first", "idle", "dead", "total"])
-def test_B049_every_expiry_has_an_errno(streamguard_gateway: Streams, limit: str) -> None:
+def test_B049_every_expiry_has_an_errno(streamguard_gateway: Serve, limit: str) -> None:
     """The number is ours, never that of a lower layer, where it is None; as a TimeoutError everyone can catch it."""
     script = {"response": "stall", "first": "headers\nstall"}.get(limit, "chat a\nstall")
     error = failure(stream_from(streamguard_gateway(script), retry=None, **{limit: 0.1}))
@@ -697,7 +696,7 @@ def test_B049_every_expiry_has_an_errno(streamguard_gateway: Streams, limit: str
 
 
 @pytest.mark.parametrize("status", [400, 401, 404, 429, 500, 503])
-def test_B050_the_body_of_an_error_is_kept(streamguard_gateway: Streams, status: int) -> None:
+def test_B050_the_body_of_an_error_is_kept(streamguard_gateway: Serve, status: int) -> None:
     """Status, headers, Retry-After and the server's message are on the error; the connection is free."""
     body = '{"error": {"message": "no such key", "type": "auth", "code": "invalid_api_key"}}'
     gateway = streamguard_gateway(f"headers {status} retry-after: 7; x-request-id: r-1\nbody {body}")
@@ -723,7 +722,7 @@ def test_B050_the_body_of_an_error_is_kept(streamguard_gateway: Streams, status:
     ids=["huge", "stalling", "endless", "short", "reset"],
 )
 def test_B050_the_read_of_an_error_body_is_bounded(
-    streamguard_gateway: Streams, script: str, options: dict[str, Any], most: float
+    streamguard_gateway: Serve, script: str, options: dict[str, Any], most: float
 ) -> None:
     """A body that is too big, stalls, never ends or breaks costs a second at most, and never the status."""
     gateway = streamguard_gateway(script, **options)
@@ -743,7 +742,7 @@ class SoftLimit(Exception):
 @pytest.mark.parametrize("kind", [SoftLimit, KeyboardInterrupt, SystemExit, OSError, TimeoutError])
 @pytest.mark.parametrize("retry", [None, 3])
 def test_B051_what_a_signal_handler_raises_is_not_ours(
-    streamguard_gateway: Streams, kind: type[BaseException], retry: int | None
+    streamguard_gateway: Serve, kind: type[BaseException], retry: int | None
 ) -> None:
     """It propagates unchanged from a waiting `next()`, is never retried, and the stream is closed behind it."""
     gateway = streamguard_gateway("headers\nstall")
@@ -770,7 +769,7 @@ def test_B051_what_a_signal_handler_raises_is_not_ours(
 @pytest.mark.parametrize("kind", [SoftLimit, TimeoutError, KeyboardInterrupt])
 @pytest.mark.parametrize("where", ["counts", "decode"])
 def test_B051_what_the_callers_functions_raise_is_not_ours(
-    streamguard_gateway: Streams, kind: type[BaseException], where: str
+    streamguard_gateway: Serve, kind: type[BaseException], where: str
 ) -> None:
     """A fault in `counts=` or `decode=` comes out as it is, once, behind a closed stream."""
     gateway = streamguard_gateway("chat a\nstall")
@@ -786,7 +785,7 @@ def test_B051_what_the_callers_functions_raise_is_not_ours(
     gateway.wait_left()
 
 
-def test_B051_what_the_body_of_the_loop_raises_frees_the_stream(streamguard_gateway: Streams) -> None:
+def test_B051_what_the_body_of_the_loop_raises_frees_the_stream(streamguard_gateway: Serve) -> None:
     """With `with`, an exception of the consumer's own closes the stream on its way."""
     gateway = streamguard_gateway(ENDLESS)
     stream = stream_from(gateway)
@@ -796,7 +795,7 @@ def test_B051_what_the_body_of_the_loop_raises_frees_the_stream(streamguard_gate
     gateway.wait_left()
 
 
-def test_B051_an_exception_in_a_plain_loop_frees_the_stream(streamguard_gateway: Streams) -> None:
+def test_B051_an_exception_in_a_plain_loop_frees_the_stream(streamguard_gateway: Serve) -> None:
     """Without `with` as well, and while the exception, with its traceback, is still being handled."""
     gateway = streamguard_gateway(ENDLESS)
     try:
@@ -806,7 +805,7 @@ def test_B051_an_exception_in_a_plain_loop_frees_the_stream(streamguard_gateway:
         gateway.wait_left()
 
 
-def test_B051_a_generator_that_is_closed_frees_its_stream(streamguard_gateway: Streams) -> None:
+def test_B051_a_generator_that_is_closed_frees_its_stream(streamguard_gateway: Serve) -> None:
     """What a host does when its own client leaves: it closes the view's generator in the middle."""
     gateway = streamguard_gateway(ENDLESS)
 
@@ -820,7 +819,7 @@ def test_B051_a_generator_that_is_closed_frees_its_stream(streamguard_gateway: S
     gateway.wait_left()
 
 
-def test_B052_an_error_frame_keeps_its_details(streamguard_gateway: Streams) -> None:
+def test_B052_an_error_frame_keeps_its_details(streamguard_gateway: Serve) -> None:
     """Message, type, code and the raw body are on the exception, in its own words."""
     body = '{"error":{"message":"m","type":"t","code":"c"}}'
     seen = consume(stream_from(streamguard_gateway(f"chat a\nevent {body}\nstall")))
@@ -829,7 +828,7 @@ def test_B052_an_error_frame_keeps_its_details(streamguard_gateway: Streams) -> 
     assert (seen.text, seen.error.partial_text) == ("a", "a")
 
 
-def test_B053_an_error_in_the_stream_is_not_its_status(streamguard_gateway: Streams) -> None:
+def test_B053_an_error_in_the_stream_is_not_its_status(streamguard_gateway: Serve) -> None:
     """The 200 is no statement about the error: the class and `.type` are what is classified."""
     frame = '{"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}}'
     error = failure(stream := stream_from(streamguard_gateway(f"event error | {frame}\nstall")))
@@ -876,7 +875,7 @@ def test_B115_a_stream_at_interpreter_exit() -> None:
 
 @pytest.mark.parametrize("limits", [{"idle": 30}, {"idle": 0, "first": 0}, {"idle": 30, "total": 60, "heartbeat": 20}])
 @pytest.mark.parametrize("step", ["stall", ENDLESS])
-def test_B116_ctrl_c_interrupts_a_waiting_next(streamguard_gateway: Streams, limits: dict[str, float], step: str) -> None:
+def test_B116_ctrl_c_interrupts_a_waiting_next(streamguard_gateway: Serve, limits: dict[str, float], step: str) -> None:
     """KeyboardInterrupt at once, whatever the limits; the socket is closed and the thread gone."""
     gateway = streamguard_gateway(f"chat a\n{step}")
     stream = stream_from(gateway, **limits)
@@ -900,9 +899,7 @@ def test_B116_ctrl_c_interrupts_a_waiting_next(streamguard_gateway: Streams, lim
     ],
     ids=["headers", "handshake", "pause"],
 )
-def test_B116_ctrl_c_interrupts_every_other_wait(
-    streamguard_gateway: Streams, script: str, options: dict[str, Any]
-) -> None:
+def test_B116_ctrl_c_interrupts_every_other_wait(streamguard_gateway: Serve, script: str, options: dict[str, Any]) -> None:
     """Before the headers, in a handshake, in the pause before another attempt."""
     gateway = streamguard_gateway(script, **options)
     retry = streamguard.before_first_chunk(3, status={503})
@@ -916,7 +913,7 @@ def test_B116_ctrl_c_interrupts_every_other_wait(
 
 
 @pytest.mark.parametrize("limit", ["total", "idle"])
-def test_B117_limits_work_off_the_main_thread(streamguard_gateway: Streams, limit: str) -> None:
+def test_B117_limits_work_off_the_main_thread(streamguard_gateway: Serve, limit: str) -> None:
     """No signal is involved: in a worker thread the limits are the same, and no handler is touched."""
     handlers = _signal_handlers()
     stream = stream_from(streamguard_gateway("chat a\nstall"), **{limit: 0.2})
@@ -953,7 +950,7 @@ def test_B118_streams_in_many_threads_do_not_mix() -> None:
     assert (wrong, server.connections) == ([], 160)
 
 
-def test_B119_no_timer_and_no_lasting_thread(streamguard_gateway: Streams) -> None:
+def test_B119_no_timer_and_no_lasting_thread(streamguard_gateway: Serve) -> None:
     """While limits are armed there is one thread, a daemon, and no timer; an interrupt leaves none of them."""
     before = set(threading.enumerate())
     gateway = streamguard_gateway("chat a\nstall")
@@ -989,7 +986,7 @@ def test_B129_a_mocked_stream_ends() -> None:
     ("framing", "encoding"), list(itertools.product(FRAMINGS, [None, "gzip", "gzip-members", "deflate"]))
 )
 def test_B130_each_event_is_seen_before_the_next_is_sent(
-    streamguard_gateway: Streams, framing: str, encoding: str | None, tls: bool
+    streamguard_gateway: Serve, framing: str, encoding: str | None, tls: bool
 ) -> None:
     """On every framing and encoding an event is handed over while the server still waits to send another."""
     lie = {"length": 100_000} if framing == "length" else {}

@@ -1,16 +1,13 @@
 """A forked child cannot use its parent's stream, and cannot harm it."""
 
 import os
-from collections.abc import Callable
-from typing import Any
 
 import pytest
 
-from ..core.helpers import FORKING, run_script
+from ..helpers import FORKING, Serve, run_script
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="nothing is forked here")
 
-Serve = Callable[..., Any]
 
 ACTS = {
     "next": "refused(lambda: next(stream)); refused(lambda: next(stream))",

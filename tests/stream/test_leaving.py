@@ -21,7 +21,8 @@ from streamguard import (
 )
 from streamguard.testing import Gateway
 
-from .shapes import Factory, ask, consume
+from ..helpers import Serve
+from .helpers import ask, consume
 
 GOOD = "chat a\nchat b\ndone"
 OPEN = "chat a\nstall"
@@ -37,7 +38,7 @@ def test_what_is_no_token_or_name(name: str, wrong: Any) -> None:
         guarded_stream("GET", "http://127.0.0.1:9/", **options)
 
 
-def test_one_token_stops_many_streams(streamguard_gateway: Factory) -> None:
+def test_one_token_stops_many_streams(streamguard_gateway: Serve) -> None:
     """A token of the caller's ends all streams that it was given to, and their own ends do not touch it."""
     gateway = streamguard_gateway(GOOD, OPEN)
     token = CancelToken()
@@ -53,7 +54,7 @@ def test_one_token_stops_many_streams(streamguard_gateway: Factory) -> None:
     assert [stream.report.outcome for stream in streams] == ["cancelled"] * 3
 
 
-def test_a_token_that_is_cancelled_already(streamguard_gateway: Factory) -> None:
+def test_a_token_that_is_cancelled_already(streamguard_gateway: Serve) -> None:
     """Nothing is sent."""
     gateway = streamguard_gateway(GOOD)
     token = CancelToken()
@@ -63,7 +64,7 @@ def test_a_token_that_is_cancelled_already(streamguard_gateway: Factory) -> None
     assert (run.error.reason, gateway.connections) == ("early", 0)
 
 
-def test_a_token_does_not_keep_streams(streamguard_gateway: Factory) -> None:
+def test_a_token_does_not_keep_streams(streamguard_gateway: Serve) -> None:
     """A long-lived token holds no stream that has ended, or was dropped."""
     gateway = streamguard_gateway(GOOD, OPEN)
     token = CancelToken()
@@ -78,7 +79,7 @@ def test_a_token_does_not_keep_streams(streamguard_gateway: Factory) -> None:
     assert gateway.wait_left(2).during == "stall"
 
 
-def test_a_name_is_in_everything(streamguard_gateway: Factory) -> None:
+def test_a_name_is_in_everything(streamguard_gateway: Serve) -> None:
     """The caller's name is in the report, the repr and the error's message."""
     run = ask(streamguard_gateway("chat a"), name="summary")
     assert run.stream.report.name == "summary"
@@ -87,7 +88,7 @@ def test_a_name_is_in_everything(streamguard_gateway: Factory) -> None:
     assert "summary" in str(run.stream.report)
 
 
-def test_no_secret_is_told(streamguard_gateway: Factory) -> None:
+def test_no_secret_is_told(streamguard_gateway: Serve) -> None:
     """Neither error, report nor repr has the URL's path, query, user or password, a header, or the body."""
     gateway = streamguard_gateway("chat a")
     url = gateway.url.replace("http://", "http://user:hush1@") + "/hush2?key=hush3"
@@ -106,7 +107,7 @@ def test_the_response_is_there_when_its_headers_are() -> None:
     stream.close()
 
 
-def test_the_response_is_that_of_the_last_attempt(streamguard_gateway: Factory) -> None:
+def test_the_response_is_that_of_the_last_attempt(streamguard_gateway: Serve) -> None:
     """After a retry `.response` and the report's request_id are those of the attempt that was read."""
     gateway = streamguard_gateway("headers 503 x-request-id: one", f"headers x-request-id: two\n{GOOD}")
     retry = streamguard.before_first_chunk(1, status={503}, wait=lambda state: 0)
@@ -151,7 +152,7 @@ def leave_by_exit(stream: GuardedStream[Any]) -> None:
 
 
 @pytest.mark.parametrize("leave", [leave_by_break, leave_by_close, leave_by_interrupt, leave_by_exit])
-def test_leaving_frees_the_connection(streamguard_gateway: Factory, leave: Callable[[GuardedStream[Any]], None]) -> None:
+def test_leaving_frees_the_connection(streamguard_gateway: Serve, leave: Callable[[GuardedStream[Any]], None]) -> None:
     """Whatever leads out of the block, the server sees the client leave, the stream has ended, and says `closed`."""
     gateway = streamguard_gateway(OPEN)
     stream = guarded_stream("POST", gateway.url)
@@ -166,14 +167,14 @@ def consume_some(gateway: Gateway) -> None:
         break
 
 
-def test_dropping_the_last_reference_is_enough(streamguard_gateway: Factory) -> None:
+def test_dropping_the_last_reference_is_enough(streamguard_gateway: Serve) -> None:
     """Without `with` and without close() a loop that is left frees everything at once."""
     gateway = streamguard_gateway(OPEN)
     consume_some(gateway)
     assert gateway.wait_left().during == "stall"
 
 
-def test_a_cycle_waits_for_the_collector(streamguard_gateway: Factory) -> None:
+def test_a_cycle_waits_for_the_collector(streamguard_gateway: Serve) -> None:
     """A stream in a reference cycle is freed when the collector finds it."""
     gateway = streamguard_gateway(OPEN)
     cycle: list[Any] = [guarded_stream("POST", gateway.url)]
@@ -191,7 +192,7 @@ def test_a_stream_that_was_never_started_warns() -> None:
 
 
 @pytest.mark.parametrize("use", ["close", "cancel", "next", "with"])
-def test_a_stream_that_was_used_does_not_warn(streamguard_gateway: Factory, use: str) -> None:
+def test_a_stream_that_was_used_does_not_warn(streamguard_gateway: Serve, use: str) -> None:
     """Closed, cancelled, iterated or opened, it does not."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -208,7 +209,7 @@ def test_a_stream_that_was_used_does_not_warn(streamguard_gateway: Factory, use:
     assert [warning for warning in caught if warning.category is ResourceWarning] == []
 
 
-def test_closing_twice_and_before_the_start(streamguard_gateway: Factory) -> None:
+def test_closing_twice_and_before_the_start(streamguard_gateway: Serve) -> None:
     """close() may come at any time and any number of times; before the start it means that nothing is sent."""
     gateway = streamguard_gateway(GOOD)
     stream = guarded_stream("POST", gateway.url)
@@ -217,7 +218,7 @@ def test_closing_twice_and_before_the_start(streamguard_gateway: Factory) -> Non
     assert (list(stream), stream.report.outcome, gateway.connections) == ([], "closed", 0)
 
 
-def test_cancelling_before_the_start(streamguard_gateway: Factory) -> None:
+def test_cancelling_before_the_start(streamguard_gateway: Serve) -> None:
     """cancel() before the start is raised by the first next(), once, and nothing is sent."""
     gateway = streamguard_gateway(GOOD)
     stream = guarded_stream("POST", gateway.url)
@@ -227,7 +228,7 @@ def test_cancelling_before_the_start(streamguard_gateway: Factory) -> None:
     assert (caught.value.reason, list(stream), gateway.connections) == ("no", [], 0)
 
 
-def test_after_the_end_nothing_changes(streamguard_gateway: Factory) -> None:
+def test_after_the_end_nothing_changes(streamguard_gateway: Serve) -> None:
     """cancel() and close() after the end leave report and text as they are."""
     stream = guarded_stream("POST", streamguard_gateway(GOOD).url)
     assert stream.read() == "ab"
@@ -238,7 +239,7 @@ def test_after_the_end_nothing_changes(streamguard_gateway: Factory) -> None:
 
 
 @pytest.mark.parametrize(("how", "outcome"), [("close", "closed"), ("cancel", "cancelled")])
-def test_the_end_may_come_from_another_thread(streamguard_gateway: Factory, how: str, outcome: str) -> None:
+def test_the_end_may_come_from_another_thread(streamguard_gateway: Serve, how: str, outcome: str) -> None:
     """close() ends a blocked loop quietly, cancel() raises in it."""
     gateway = streamguard_gateway(OPEN)
     stream = guarded_stream("POST", gateway.url)
@@ -260,7 +261,7 @@ def test_the_end_may_come_from_another_thread(streamguard_gateway: Factory, how:
 @pytest.mark.parametrize(
     "script", ["chat a\nreset", "headers 500", "headers 200 content-type: text/html\nraw <p>", "event x"]
 )
-def test_a_failed_stream_waits_for_no_collector(streamguard_gateway: Factory, script: str) -> None:
+def test_a_failed_stream_waits_for_no_collector(streamguard_gateway: Serve, script: str) -> None:
     """What a stream held goes with the last reference to it: its error makes no reference cycle."""
     gateway = streamguard_gateway(script)
     gc.collect()

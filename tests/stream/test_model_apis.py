@@ -16,7 +16,8 @@ from streamguard import (
     StreamInactivityTimeoutError,
 )
 
-from .shapes import PROMPT, Factory, ask, script
+from ..helpers import PROMPT, Serve
+from .helpers import ask, script
 
 
 def event(**frame: Any) -> str:
@@ -39,7 +40,7 @@ both = pytest.mark.parametrize("api", APIS)
 
 
 @both
-def test_its_last_event_completes_it(streamguard_gateway: Factory, api: str) -> None:
+def test_its_last_event_completes_it(streamguard_gateway: Serve, api: str) -> None:
     """At once, though the server lingers; chunks are typed, the message is put together, usage is in the report."""
     kind, text, end, reason = APIS[api]
     gateway = streamguard_gateway(script(text, end, "linger"))
@@ -53,7 +54,7 @@ def test_its_last_event_completes_it(streamguard_gateway: Factory, api: str) -> 
 
 
 @both
-def test_an_end_without_it_is_incomplete(streamguard_gateway: Factory, api: str) -> None:
+def test_an_end_without_it_is_incomplete(streamguard_gateway: Serve, api: str) -> None:
     """Behind what had come; the error says what is missing. `strict=False` accepts it."""
     gateway = streamguard_gateway(APIS[api][1])
     run = ask(gateway, decode=api)
@@ -64,7 +65,7 @@ def test_an_end_without_it_is_incomplete(streamguard_gateway: Factory, api: str)
 
 
 @both
-def test_a_stream_of_pings_is_empty(streamguard_gateway: Factory, api: str) -> None:
+def test_a_stream_of_pings_is_empty(streamguard_gateway: Serve, api: str) -> None:
     """They are no chunks."""
     run = ask(streamguard_gateway(script(PING, PING)), decode=api)
     assert isinstance(run.error, EmptyStreamError)
@@ -72,7 +73,7 @@ def test_a_stream_of_pings_is_empty(streamguard_gateway: Factory, api: str) -> N
 
 
 @both
-def test_pings_do_not_rearm_idle(streamguard_gateway: Factory, api: str) -> None:
+def test_pings_do_not_rearm_idle(streamguard_gateway: Serve, api: str) -> None:
     """But they are bytes: `dead` hears them."""
     gateway = streamguard_gateway(script(APIS[api][1], "loop forever", PING, "wait 0.02", "endloop"))
     run = ask(gateway, decode=api, idle=0.3, dead=0.2)
@@ -82,7 +83,7 @@ def test_pings_do_not_rearm_idle(streamguard_gateway: Factory, api: str) -> None
 
 
 @both
-def test_an_error_frame_is_raised(streamguard_gateway: Factory, api: str) -> None:
+def test_an_error_frame_is_raised(streamguard_gateway: Serve, api: str) -> None:
     """With the server's words, behind what had come."""
     error = event(type="error", error={"type": "overloaded_error", "message": "Overloaded"})
     run = ask(streamguard_gateway(script(APIS[api][1], error)), decode=api)
@@ -91,21 +92,21 @@ def test_an_error_frame_is_raised(streamguard_gateway: Factory, api: str) -> Non
 
 
 @both
-def test_a_chat_is_not_one_of_them(streamguard_gateway: Factory, api: str) -> None:
+def test_a_chat_is_not_one_of_them(streamguard_gateway: Serve, api: str) -> None:
     """The error names what came, and the `decode=` that reads it."""
     run = ask(streamguard_gateway("chat hello\ndone"), decode=api)
     assert isinstance(run.error, MalformedChunkError)
     assert 'decode="chat"' in run.error.message
 
 
-def test_a_stop_reason_leaves_a_second_of_grace(streamguard_gateway: Factory) -> None:
+def test_a_stop_reason_leaves_a_second_of_grace(streamguard_gateway: Serve) -> None:
     """A gateway that leaves `message_stop` out is complete after `end_grace`, or at the end of the body."""
     silent = ask(streamguard_gateway(script(MESSAGE_TEXT, MESSAGE_END, "stall")), decode="anthropic", end_grace=0.1)
     closed = ask(streamguard_gateway(script(MESSAGE_TEXT, MESSAGE_END)), decode="anthropic")
     assert [(run.error, run.stream.report.outcome) for run in (silent, closed)] == [(None, "completed")] * 2
 
 
-def test_a_response_that_is_incomplete_has_ended(streamguard_gateway: Factory) -> None:
+def test_a_response_that_is_incomplete_has_ended(streamguard_gateway: Serve) -> None:
     """It was cut by its limit of tokens, which is no fault of the stream."""
     cut = event(type="response.incomplete", response={"incomplete_details": {"reason": "max_output_tokens"}})
     run = ask(streamguard_gateway(script(RESPONSE_TEXT, cut, "linger")), decode="responses", idle=30)

@@ -14,13 +14,14 @@ from streamguard import (
     guarded_stream,
 )
 
-from .shapes import Factory, ask, consume
+from ..helpers import Serve
+from .helpers import ask, consume
 
 GOOD = "chat a\nchat b\ndone"
 OPEN = "chat a\nstall"
 
 
-def test_the_default_headers(streamguard_gateway: Factory) -> None:
+def test_the_default_headers(streamguard_gateway: Serve) -> None:
     """A stream asks for events, uncompressed."""
     gateway = streamguard_gateway(GOOD)
     ask(gateway)
@@ -29,7 +30,7 @@ def test_the_default_headers(streamguard_gateway: Factory) -> None:
 
 
 @pytest.mark.parametrize("accept", ["accept", "ACCEPT", "Accept", b"Accept"])
-def test_the_callers_headers_come_first(streamguard_gateway: Factory, accept: Any) -> None:
+def test_the_callers_headers_come_first(streamguard_gateway: Serve, accept: Any) -> None:
     """What the caller sets stays, however it is spelled; None leaves a header out."""
     gateway = streamguard_gateway(GOOD)
     ask(gateway, headers={accept: "application/json", "accept-encoding": "gzip", "X-Own": "1"})
@@ -39,7 +40,7 @@ def test_the_callers_headers_come_first(streamguard_gateway: Factory, accept: An
     assert "Accept" not in gateway.requests[1].headers
 
 
-def test_the_sessions_headers_come_before_the_defaults(streamguard_gateway: Factory) -> None:
+def test_the_sessions_headers_come_before_the_defaults(streamguard_gateway: Serve) -> None:
     """What the caller's session sets stays; requests' own defaults of a session do not."""
     gateway = streamguard_gateway(GOOD)
     with requests.Session() as session:
@@ -51,14 +52,14 @@ def test_the_sessions_headers_come_before_the_defaults(streamguard_gateway: Fact
     assert (second["Accept"], second["Accept-Encoding"], second["Authorization"]) == ("application/x", "br", "Bearer k")
 
 
-def test_the_callers_objects_stay_as_they_were(streamguard_gateway: Factory) -> None:
+def test_the_callers_objects_stay_as_they_were(streamguard_gateway: Serve) -> None:
     """The mappings that the caller passes are not changed."""
     headers, payload, params = {"X-Own": "1"}, {"stream": True}, {"q": "1"}
     ask(streamguard_gateway(GOOD), headers=headers, json=payload, params=params, retry=2)
     assert (headers, payload, params) == ({"X-Own": "1"}, {"stream": True}, {"q": "1"})
 
 
-def test_requests_keywords_pass_through(streamguard_gateway: Factory) -> None:
+def test_requests_keywords_pass_through(streamguard_gateway: Serve) -> None:
     """params, json, auth, cookies and hooks do what they do with requests."""
     gateway = streamguard_gateway(GOOD)
     seen: list[int] = []
@@ -87,7 +88,7 @@ def test_requests_keywords_pass_through(streamguard_gateway: Factory) -> None:
     ["plain", b"plain", {"plain": "1"}, [("plain", "1")], iter([b"pl", b"ain"])],
     ids=lambda data: type(data).__name__,
 )
-def test_bodies_of_any_kind(streamguard_gateway: Factory, data: Any) -> None:
+def test_bodies_of_any_kind(streamguard_gateway: Serve, data: Any) -> None:
     """data= and files= send what they send with requests."""
     gateway = streamguard_gateway(GOOD)
     assert ask(gateway, data=data).error is None
@@ -97,14 +98,14 @@ def test_bodies_of_any_kind(streamguard_gateway: Factory, data: Any) -> None:
 
 
 @pytest.mark.parametrize("method", ["get", "GET", "POST", "put", "PATCH", "DELETE"])
-def test_any_method(streamguard_gateway: Factory, method: str) -> None:
+def test_any_method(streamguard_gateway: Serve, method: str) -> None:
     """The method is sent in capitals."""
     gateway = streamguard_gateway(GOOD)
     assert consume(guarded_stream(method, gateway.url)).texts == ["a", "b"]
     assert gateway.requests[0].method == method.upper()
 
 
-def test_a_callable_auth(streamguard_gateway: Factory) -> None:
+def test_a_callable_auth(streamguard_gateway: Serve) -> None:
     """auth= may be a callable of requests' kind."""
 
     def sign(request: requests.PreparedRequest) -> requests.PreparedRequest:
@@ -116,7 +117,7 @@ def test_a_callable_auth(streamguard_gateway: Factory) -> None:
     assert gateway.requests[0].headers["X-Signed"] == "yes"
 
 
-def test_a_cookie_jar(streamguard_gateway: Factory) -> None:
+def test_a_cookie_jar(streamguard_gateway: Serve) -> None:
     """cookies= may be a jar."""
     jar = requests.cookies.RequestsCookieJar()
     jar.set("c", "jar")
@@ -127,7 +128,7 @@ def test_a_cookie_jar(streamguard_gateway: Factory) -> None:
 
 
 @pytest.mark.parametrize(("status", "method"), [(301, "GET"), (302, "GET"), (303, "GET"), (307, "POST"), (308, "POST")])
-def test_redirects_are_followed(streamguard_gateway: Factory, status: int, method: str) -> None:
+def test_redirects_are_followed(streamguard_gateway: Serve, status: int, method: str) -> None:
     """Redirects are followed by requests' rules: with the body by 307 and 308, as a GET by the others."""
     gateway = streamguard_gateway(f"headers {status} location: /there", GOOD)
     run = ask(gateway, json={"stream": True})
@@ -137,7 +138,7 @@ def test_redirects_are_followed(streamguard_gateway: Factory, status: int, metho
     assert [response.status_code for response in run.stream.response.history] == [status]
 
 
-def test_a_redirect_to_another_server(streamguard_gateway: Factory) -> None:
+def test_a_redirect_to_another_server(streamguard_gateway: Serve) -> None:
     """A redirect to another origin is followed without the Authorization header, and both connections are closed."""
     other = streamguard_gateway(GOOD)
     gateway = streamguard_gateway(f"headers 307 location: {other.url}/x")
@@ -149,14 +150,14 @@ def test_a_redirect_to_another_server(streamguard_gateway: Factory) -> None:
     other.wait_connections(1, still_open=0)
 
 
-def test_redirects_may_be_refused(streamguard_gateway: Factory) -> None:
+def test_redirects_may_be_refused(streamguard_gateway: Serve) -> None:
     """With allow_redirects=False a redirect is an answer, and no event stream."""
     run = ask(streamguard_gateway("headers 302 location: /there; content-type: text/html"), allow_redirects=False)
     assert type(run.error) is NotEventStreamError
     assert "302" in str(run.error)
 
 
-def test_redirects_without_end(streamguard_gateway: Factory) -> None:
+def test_redirects_without_end(streamguard_gateway: Serve) -> None:
     """Redirects in a circle end with an error that says so, and leave nothing open."""
     gateway = streamguard_gateway("headers 302 location: /again")
     run = ask(gateway)
@@ -165,13 +166,13 @@ def test_redirects_without_end(streamguard_gateway: Factory) -> None:
     gateway.wait_connections(1, still_open=0)
 
 
-def test_a_redirect_to_nonsense(streamguard_gateway: Factory) -> None:
+def test_a_redirect_to_nonsense(streamguard_gateway: Serve) -> None:
     """A redirect to what cannot be requested is the upstream's fault, not the caller's."""
     run = ask(streamguard_gateway("headers 302 location: gopher://x/"))
     assert isinstance(run.error, TransportError)
 
 
-def test_a_hook_that_fails(streamguard_gateway: Factory) -> None:
+def test_a_hook_that_fails(streamguard_gateway: Serve) -> None:
     """A hook that raises, such as one that calls raise_for_status(), ends the stream, and its connection."""
 
     def hook(response: requests.Response, **options: Any) -> None:
@@ -184,7 +185,7 @@ def test_a_hook_that_fails(streamguard_gateway: Factory) -> None:
     gateway.wait_left()
 
 
-def test_tls_is_verified(streamguard_tls_gateway: Factory) -> None:
+def test_tls_is_verified(streamguard_tls_gateway: Serve) -> None:
     """https works with `verify=`; without, an unknown authority is ECERT, and is not tried again."""
     gateway = streamguard_tls_gateway(GOOD)
     assert ask(gateway, verify=gateway.ca).texts == ["a", "b"]
@@ -193,7 +194,7 @@ def test_tls_is_verified(streamguard_tls_gateway: Factory) -> None:
     assert (run.error.code, run.stream.report.attempts) == ("ECERT", 1)
 
 
-def test_a_proxy(streamguard_gateway: Factory) -> None:
+def test_a_proxy(streamguard_gateway: Serve) -> None:
     """proxies= sends the request to the proxy; the host in the report is the one that was asked for."""
     proxy = streamguard_gateway(GOOD)
     run = consume(guarded_stream("GET", "http://upstream.invalid/x", proxies={"http": proxy.url}))
@@ -201,7 +202,7 @@ def test_a_proxy(streamguard_gateway: Factory) -> None:
     assert run.stream.report.host == "upstream.invalid"
 
 
-def test_the_environments_proxy(streamguard_gateway: Factory, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_environments_proxy(streamguard_gateway: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
     """Proxies of the environment are honoured as by requests, and not by a session with trust_env=False."""
     proxy, gateway = streamguard_gateway(GOOD), streamguard_gateway(GOOD)
     monkeypatch.setenv("http_proxy", proxy.url)

@@ -4,17 +4,14 @@ import itertools
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
 
 from streamguard import GuardedStream, guard, guarded_stream
 from streamguard._stream.ownership import Ownership
-from streamguard.testing import Gateway
 
-from ..core.helpers import wait_until
-
-Factory = Callable[..., Gateway]
+from ..helpers import Serve, wait_until
 
 
 def counting(count: int) -> GuardedStream[int]:
@@ -55,7 +52,7 @@ def test_each_chunk_goes_to_one_thread_whenever_the_others_come(round: int) -> N
     assert stream.report.outcome == "completed"
 
 
-def test_never_two_at_once(streamguard_gateway: Factory) -> None:
+def test_never_two_at_once(streamguard_gateway: Serve) -> None:
     """What is called for a chunk is called by one thread at a time, also when others come while the owner is in it."""
     gateway = streamguard_gateway("\n".join([*["chat a"] * 60, "finish", "done"]))
     inside, most = list[int](), list[int]()
@@ -81,7 +78,7 @@ def test_never_two_at_once(streamguard_gateway: Factory) -> None:
 
 
 @pytest.mark.usefixtures("_switching_often")
-def test_two_threads_assemble_one_text_in_order(streamguard_gateway: Factory) -> None:
+def test_two_threads_assemble_one_text_in_order(streamguard_gateway: Serve) -> None:
     """What is put together is put together by one thread at a time."""
     words = [f"w{number} " for number in range(300)]
     gateway = streamguard_gateway("\n".join([*(f"chat {word!r}" for word in words), "finish", "done"]))
@@ -96,7 +93,7 @@ def test_two_threads_assemble_one_text_in_order(streamguard_gateway: Factory) ->
     assert numbers == [str(number) for number in range(300)]
 
 
-def test_another_thread_waits_until_the_owner_is_out(streamguard_gateway: Factory) -> None:
+def test_another_thread_waits_until_the_owner_is_out(streamguard_gateway: Serve) -> None:
     """It gets the chunk behind the owner's, also when the owner has to wait long for that one."""
     gateway = streamguard_gateway("chat a\nwait 0.4\nchat b\nwait 0.2\nchat c\nfinish\ndone")
     stream = guarded_stream("GET", gateway.url)
@@ -116,7 +113,7 @@ def test_another_thread_waits_until_the_owner_is_out(streamguard_gateway: Factor
     assert [chunk.text for chunk in stream] == [""]
 
 
-def test_the_beginning_in_another_thread_leaves_the_chunks_to_the_consumer(streamguard_gateway: Factory) -> None:
+def test_the_beginning_in_another_thread_leaves_the_chunks_to_the_consumer(streamguard_gateway: Serve) -> None:
     """`open()` takes none; the first that does owns the stream."""
     gateway = streamguard_gateway("chat a\nchat b\nfinish\ndone")
     stream = guarded_stream("GET", gateway.url)
@@ -132,7 +129,7 @@ def test_the_beginning_in_another_thread_leaves_the_chunks_to_the_consumer(strea
 
 
 @pytest.mark.parametrize("how", ["close", "cancel"])
-def test_a_stream_that_is_ended_while_its_owner_waits(streamguard_gateway: Factory, how: str) -> None:
+def test_a_stream_that_is_ended_while_its_owner_waits(streamguard_gateway: Serve, how: str) -> None:
     """The owner concludes it: whoever ends it and asks at once finds either no end yet, or the right one."""
     gateway = streamguard_gateway("chat a\nstall")
     stream = guarded_stream("GET", gateway.url)

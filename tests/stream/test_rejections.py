@@ -19,7 +19,8 @@ from streamguard import (
 )
 from streamguard.testing import Gateway
 
-from .shapes import PROMPT, Factory, ask
+from ..helpers import PROMPT, Serve
+from .helpers import ask
 
 KIB = 1024
 
@@ -51,7 +52,7 @@ BODIES = [
 
 
 @pytest.mark.parametrize(("body", "said"), BODIES, ids=[body for body, _ in BODIES])
-def test_a_bad_status_says_what_the_body_says(streamguard_gateway: Factory, body: str, said: str) -> None:
+def test_a_bad_status_says_what_the_body_says(streamguard_gateway: Serve, body: str, said: str) -> None:
     """The error has the body, and the message out of the body, whatever shape that has."""
     error = rejected(streamguard_gateway(f"headers 422\nbody {body}"))
     assert said in str(error)
@@ -59,7 +60,7 @@ def test_a_bad_status_says_what_the_body_says(streamguard_gateway: Factory, body
 
 
 @pytest.mark.parametrize("status", [400, 401, 404, 422, 429, 500, 503, 529, 599])
-def test_a_bad_status_is_an_error(streamguard_gateway: Factory, status: int) -> None:
+def test_a_bad_status_is_an_error(streamguard_gateway: Serve, status: int) -> None:
     """The error is requests' too, and has the status, the headers, the upstream's request id, and the response."""
     error = rejected(streamguard_gateway(f"headers {status} X-Request-Id: r-1\nbody no"))
     assert isinstance(error, requests.HTTPError)
@@ -71,20 +72,20 @@ def test_a_bad_status_is_an_error(streamguard_gateway: Factory, status: int) -> 
 
 
 @pytest.mark.parametrize("steps", ["headers 500", "headers 500\nbody {}", "headers 500\nbody null", "headers 500\nraw \\n"])
-def test_a_bad_status_with_nothing_to_say(streamguard_gateway: Factory, steps: str) -> None:
+def test_a_bad_status_with_nothing_to_say(streamguard_gateway: Serve, steps: str) -> None:
     """An empty body, or one that says nothing, is no hindrance."""
     assert rejected(streamguard_gateway(steps)).status_code == 500
 
 
 @pytest.mark.parametrize("body", ["[" * 60_000, "{" * 60_000, '{"a":' * 9_000, "9" * 60_000], ids=["[", "{", "{a", "9"])
-def test_a_bad_status_with_a_hostile_body(streamguard_gateway: Factory, body: str) -> None:
+def test_a_bad_status_with_a_hostile_body(streamguard_gateway: Serve, body: str) -> None:
     """A body that no JSON parser likes changes nothing about the error, and the message stays short."""
     error = rejected(streamguard_gateway(f"headers 502\nbody {body}"))
     assert error.status_code == 502
     assert len(str(error)) < 1_000
 
 
-def test_a_bad_status_with_a_huge_body(streamguard_gateway: Factory) -> None:
+def test_a_bad_status_with_a_huge_body(streamguard_gateway: Serve) -> None:
     """No more than 64 KiB of the body are kept, however much the server has."""
     gateway = streamguard_gateway(f"headers 500\nloop forever\nraw {'x' * 64 * KIB}\nendloop")
     error = rejected(gateway)
@@ -97,7 +98,7 @@ def test_a_bad_status_with_a_huge_body(streamguard_gateway: Factory) -> None:
     "rest", ["stall", "loop forever\nraw x\nwait 0.05\nendloop", "wire 5\\r\\n\nstall"], ids=["stall", "drip", "chunk"]
 )
 @pytest.mark.parametrize("tls", [False, True], ids=["plain", "tls"])
-def test_a_bad_status_whose_body_does_not_end(streamguard_gateway: Factory, tls: bool, rest: str) -> None:
+def test_a_bad_status_whose_body_does_not_end(streamguard_gateway: Serve, tls: bool, rest: str) -> None:
     """A body that stalls or drips is read for about a second, and what came of it is in the error."""
     gateway = streamguard_gateway(f"headers 503 retry-after: 7\nraw overloaded\n{rest}", tls=tls)
     run = ask(gateway, verify=gateway.ca if tls else True)
@@ -109,14 +110,14 @@ def test_a_bad_status_whose_body_does_not_end(streamguard_gateway: Factory, tls:
 
 
 @pytest.mark.parametrize("rest", ["reset", "close", "wire zz\\r\\n"])
-def test_a_bad_status_whose_body_breaks(streamguard_gateway: Factory, rest: str) -> None:
+def test_a_bad_status_whose_body_breaks(streamguard_gateway: Serve, rest: str) -> None:
     """A fault of the transport behind a bad status does not hide the status."""
     error = rejected(streamguard_gateway(f"headers 500\nraw overloaded\nwait 0.1\n{rest}"))
     assert (error.status_code, error.body) == (500, "overloaded")
 
 
 @pytest.mark.parametrize("encoding", ["gzip", "gzip-members", "gzip-buffered", "deflate"])
-def test_a_bad_status_with_a_compressed_body(streamguard_gateway: Factory, encoding: str) -> None:
+def test_a_bad_status_with_a_compressed_body(streamguard_gateway: Serve, encoding: str) -> None:
     """The body of the error is decompressed."""
     error = rejected(streamguard_gateway('headers 400\nbody {"error":{"message":"said"}}', encoding=encoding))
     assert json.loads(error.body) == {"error": {"message": "said"}}
@@ -124,12 +125,12 @@ def test_a_bad_status_with_a_compressed_body(streamguard_gateway: Factory, encod
 
 @pytest.mark.parametrize("framing", ["chunked", "length", "close", "http10"])
 @pytest.mark.parametrize("decode", ["chat", "events", "json", "bytes"])
-def test_a_bad_status_is_one_for_every_decoder(streamguard_gateway: Factory, framing: str, decode: str) -> None:
+def test_a_bad_status_is_one_for_every_decoder(streamguard_gateway: Serve, framing: str, decode: str) -> None:
     """Even `decode="bytes"`, and even if the body is an event stream."""
     assert rejected(streamguard_gateway("headers 500\nevent no", framing=framing), decode=decode).status_code == 500
 
 
-def test_an_open_meets_a_bad_status(streamguard_gateway: Factory) -> None:
+def test_an_open_meets_a_bad_status(streamguard_gateway: Serve) -> None:
     """`open()` and `with` raise the status error before anything is iterated."""
     gateway = streamguard_gateway('headers 401\nbody {"error":{"message":"no key"}}')
     with pytest.raises(HTTPStatusError, match="no key"), guarded_stream("POST", gateway.url):
@@ -149,13 +150,13 @@ def http_date(seconds: float, layout: str = "") -> str:
     ("value", "seconds"),
     [("7", 7.0), ("0", 0.0), ("1.5", 1.5), ("-3", 0.0), ("soon", None), ("nan", None), ("inf", None), ("1e999", None)],
 )
-def test_retry_after_in_seconds(streamguard_gateway: Factory, value: str, seconds: float | None) -> None:
+def test_retry_after_in_seconds(streamguard_gateway: Serve, value: str, seconds: float | None) -> None:
     """`Retry-After` as a number is that number of seconds, never negative; what is none is as good as missing."""
     assert rejected(streamguard_gateway(f"headers 429 Retry-After: {value}")).retry_after == seconds
 
 
 @pytest.mark.parametrize("layout", ["", "%A, %d-%b-%y %H:%M:%S GMT", "%a %b %d %H:%M:%S %Y"], ids=["imf", "850", "asctime"])
-def test_retry_after_as_a_date(streamguard_gateway: Factory, layout: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_retry_after_as_a_date(streamguard_gateway: Serve, layout: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """`Retry-After` as a date, in the three formats of RFC 9110, 5.6.7, is the seconds until then."""
     error = rejected(streamguard_gateway(f"headers 503 Retry-After: {http_date(300, layout)}"))
     assert error.retry_after is not None
@@ -163,13 +164,13 @@ def test_retry_after_as_a_date(streamguard_gateway: Factory, layout: str, monkey
 
 
 @pytest.mark.parametrize("value", ["Wed, 21 Oct 2015 07:28:00 GMT", "Wed, 21 Oct 2015 07:28:00 -0000"])
-def test_retry_after_as_a_date_gone_by(streamguard_gateway: Factory, value: str) -> None:
+def test_retry_after_as_a_date_gone_by(streamguard_gateway: Serve, value: str) -> None:
     """A date in the past means now."""
     assert rejected(streamguard_gateway(f"headers 503 Retry-After: {value}")).retry_after == 0.0
 
 
 @pytest.mark.parametrize("value", ["Wed, 99 Oct 2015 07:28:00 GMT", "Wed, 21 Oct 99999 07:28:00 GMT", ",", "Wed"])
-def test_retry_after_that_is_no_date(streamguard_gateway: Factory, value: str) -> None:
+def test_retry_after_that_is_no_date(streamguard_gateway: Serve, value: str) -> None:
     """What only looks like a date is ignored."""
     assert rejected(streamguard_gateway(f"headers 503 Retry-After: {value}")).retry_after is None
 
@@ -189,7 +190,7 @@ ACCEPTED = [
 @pytest.mark.parametrize(
     "before", ["", "comment hb", "raw \\xef\\xbb\\xbf", "raw \\r\\n\\n", "raw id: 1\\n", "drip 1 0 | : ab\\n"]
 )
-def test_an_event_stream_by_type_or_by_looks(streamguard_gateway: Factory, header: str, before: str) -> None:
+def test_an_event_stream_by_type_or_by_looks(streamguard_gateway: Serve, header: str, before: str) -> None:
     """An event stream is one by its type; a missing or plain type will do if the body begins like one."""
     run = ask(streamguard_gateway(f"headers {header}\n{before}\nchat \u00e9\ndone"))
     assert (run.error, run.texts) == (None, ["\u00e9"])
@@ -212,7 +213,7 @@ REFUSED = [
 
 @pytest.mark.parametrize(("kind", "body"), REFUSED)
 @pytest.mark.parametrize("decode", ["chat", "events", "json"])
-def test_a_200_that_is_no_event_stream(streamguard_gateway: Factory, decode: str, kind: str, body: str) -> None:
+def test_a_200_that_is_no_event_stream(streamguard_gateway: Serve, decode: str, kind: str, body: str) -> None:
     """A good status with another type, or a plain one whose body does not look it, is refused, quoting the body."""
     run = ask(streamguard_gateway(f"headers Content-Type: {kind}\nraw {body}"), decode=decode)
     assert type(run.error) is NotEventStreamError
@@ -233,7 +234,7 @@ UNFRAMED = [
 @pytest.mark.parametrize("body", UNFRAMED)
 @pytest.mark.parametrize("decode", ["chat", "json", "responses", "anthropic"])
 @pytest.mark.parametrize("strict", [True, False])
-def test_an_event_stream_by_its_type_alone(streamguard_gateway: Factory, strict: bool, decode: str, body: str) -> None:
+def test_an_event_stream_by_its_type_alone(streamguard_gateway: Serve, strict: bool, decode: str, body: str) -> None:
     """A body of which not one line is a field or a comment is no empty stream: its words are the reason."""
     run = ask(streamguard_gateway(f"raw {body}"), decode=decode, strict=strict)
     assert type(run.error) is NotEventStreamError
@@ -254,7 +255,7 @@ def test_an_event_stream_by_its_type_alone(streamguard_gateway: Factory, strict:
         '{"error":"no quota"}\\n\\n',
     ],
 )
-def test_an_error_object_without_a_frame(streamguard_gateway: Factory, before: str, body: str) -> None:
+def test_an_error_object_without_a_frame(streamguard_gateway: Serve, before: str, body: str) -> None:
     """What a server says as it is, where the stream should go on, is what happened."""
     run = ask(streamguard_gateway(f"{before}raw {body}"))
     assert isinstance(run.error, InStreamError)
@@ -262,14 +263,14 @@ def test_an_error_object_without_a_frame(streamguard_gateway: Factory, before: s
     assert run.error.partial_text == ("a" if before.startswith("chat") else "")
 
 
-def test_events_are_those_of_the_standard(streamguard_gateway: Factory) -> None:
+def test_events_are_those_of_the_standard(streamguard_gateway: Serve) -> None:
     """Which ignores lines that are no field: who asks for events gets none, and no error."""
     run = ask(streamguard_gateway("raw upstream connect error"), decode="events")
     assert (run.error, run.chunks) == (None, [])
 
 
 @pytest.mark.parametrize(("before", "kind"), [("chat a", IncompleteStreamError), ("comment beat", EmptyStreamError)])
-def test_words_without_a_frame_are_quoted(streamguard_gateway: Factory, before: str, kind: type[Exception]) -> None:
+def test_words_without_a_frame_are_quoted(streamguard_gateway: Serve, before: str, kind: type[Exception]) -> None:
     """And the text is said to be in the error only where there is one."""
     run = ask(streamguard_gateway(f"{before}\nraw Internal Server Error\\n"))
     assert type(run.error) is kind
@@ -278,7 +279,7 @@ def test_words_without_a_frame_are_quoted(streamguard_gateway: Factory, before: 
 
 
 @pytest.mark.parametrize("decode", ["chat", "events", "json"])
-def test_lines_that_the_standard_ignores_do_no_harm(streamguard_gateway: Factory, decode: str) -> None:
+def test_lines_that_the_standard_ignores_do_no_harm(streamguard_gateway: Serve, decode: str) -> None:
     """Unknown fields beside known ones, and whatever stands behind the end marker."""
     gateway = streamguard_gateway('raw x: y\\n\\n\nchat a\nraw {"error":\\n\nfinish\ndone\nraw {"error":"late"}')
     run = ask(gateway, decode=decode)
@@ -288,7 +289,7 @@ def test_lines_that_the_standard_ignores_do_no_harm(streamguard_gateway: Factory
 
 @pytest.mark.parametrize("kind", ["application/json", "text/plain", "", "application/problem+json"])
 @pytest.mark.parametrize("payload", [None, {"model": "m"}, {"stream": False}, {"stream": True}])
-def test_json_instead_of_a_stream(streamguard_gateway: Factory, kind: str, payload: dict[str, Any] | None) -> None:
+def test_json_instead_of_a_stream(streamguard_gateway: Serve, kind: str, payload: dict[str, Any] | None) -> None:
     """For a JSON body the error asks whether the payload set `"stream": true`."""
     gateway = streamguard_gateway(f'headers Content-Type: {kind}\nraw {{"choices":[{{"message":{{"content":"a"}}}}]}}')
     run = ask(gateway, json=payload)
@@ -300,7 +301,7 @@ def test_json_instead_of_a_stream(streamguard_gateway: Factory, kind: str, paylo
 @pytest.mark.parametrize(
     "rest", ["stall", "reset", f"loop forever\nraw {'y' * 9_999}\nendloop"], ids=["stall", "reset", "huge"]
 )
-def test_no_event_stream_and_no_end(streamguard_gateway: Factory, kind: str, rest: str) -> None:
+def test_no_event_stream_and_no_end(streamguard_gateway: Serve, kind: str, rest: str) -> None:
     """However the body goes on, 512 bytes are quoted at most, within about a second."""
     gateway = streamguard_gateway(f"headers Content-Type: {kind}\nraw {'x' * 600}\nwait 0.1\n{rest}")
     run = ask(gateway)
@@ -309,7 +310,7 @@ def test_no_event_stream_and_no_end(streamguard_gateway: Factory, kind: str, res
     assert run.stream.report.lifetime < 2 + PROMPT
 
 
-def test_a_short_body_that_stalls_is_still_quoted(streamguard_gateway: Factory) -> None:
+def test_a_short_body_that_stalls_is_still_quoted(streamguard_gateway: Serve) -> None:
     """A page of another type that stalls in its middle is quoted as far as it came."""
     run = ask(streamguard_gateway("headers Content-Type: text/html\nraw <html>\nstall"), response=5)
     assert type(run.error) is NotEventStreamError
@@ -317,7 +318,7 @@ def test_a_short_body_that_stalls_is_still_quoted(streamguard_gateway: Factory) 
 
 
 @pytest.mark.parametrize("kind", ["text/plain", ""])
-def test_silence_behind_a_missing_type_is_silence(streamguard_gateway: Factory, kind: str) -> None:
+def test_silence_behind_a_missing_type_is_silence(streamguard_gateway: Serve, kind: str) -> None:
     """Headers that leave the type open are headers: what follows is the phase `first`, not `response`."""
     run = ask(streamguard_gateway(f"headers Content-Type: {kind}\nstall"), first=0.2, response=30)
     assert isinstance(run.error, StreamInactivityTimeoutError)
@@ -327,7 +328,7 @@ def test_silence_behind_a_missing_type_is_silence(streamguard_gateway: Factory, 
 
 
 @pytest.mark.parametrize("kind", ["text/plain", ""])
-def test_the_judgement_of_a_missing_type_starts_no_clock_anew(streamguard_gateway: Factory, kind: str) -> None:
+def test_the_judgement_of_a_missing_type_starts_no_clock_anew(streamguard_gateway: Serve, kind: str) -> None:
     """`first` is measured from the headers, also when the first line of the body came later."""
     run = ask(streamguard_gateway(f"headers Content-Type: {kind}\nwait 0.3\ncomment hb\nstall"), first=0.5)
     assert isinstance(run.error, StreamInactivityTimeoutError)
@@ -338,25 +339,25 @@ def test_the_judgement_of_a_missing_type_starts_no_clock_anew(streamguard_gatewa
 
 
 @pytest.mark.parametrize("status", [201, 202, 203, 206])
-def test_any_good_status_will_do(streamguard_gateway: Factory, status: int) -> None:
+def test_any_good_status_will_do(streamguard_gateway: Serve, status: int) -> None:
     """An event stream is read under any status below 300."""
     run = ask(streamguard_gateway(f"headers {status}\nchat a\ndone"))
     assert (run.error, run.texts, run.stream.report.status_code) == (None, ["a"], status)
 
 
-def test_no_content(streamguard_gateway: Factory) -> None:
+def test_no_content(streamguard_gateway: Serve) -> None:
     """A 204 is a stream without a chunk."""
     assert type(ask(streamguard_gateway("headers 204 Content-Type:")).error) is EmptyStreamError
 
 
 @pytest.mark.parametrize("interim", ["headers 100", "headers 102", "headers 103 Link: </x>", "headers 100\nheaders 103"])
-def test_interim_responses_are_passed_over(streamguard_gateway: Factory, interim: str) -> None:
+def test_interim_responses_are_passed_over(streamguard_gateway: Serve, interim: str) -> None:
     """A 1xx before the real headers is not an answer."""
     run = ask(streamguard_gateway(f"{interim}\nheaders 200\nchat a\ndone"))
     assert (run.error, run.texts) == (None, ["a"])
 
 
-def test_bytes_take_any_type(streamguard_gateway: Factory) -> None:
+def test_bytes_take_any_type(streamguard_gateway: Serve) -> None:
     """`decode="bytes"` asks for no event stream."""
     run = ask(streamguard_gateway("headers Content-Type: text/html\nraw <html>"), decode="bytes")
     assert (run.error, b"".join(run.chunks)) == (None, b"<html>")

@@ -27,7 +27,8 @@ from streamguard import (
 )
 from streamguard._core.clock import monotonic
 
-from .live import PROMPT, Streams, consume, failure, has_reader, stream_from, wait_until
+from ..helpers import PROMPT, Serve, wait_until
+from .helpers import consume, failure, has_reader, stream_from
 
 URL = "http://mocked.invalid/v1/chat/completions"
 CHUNK = 'data: {"choices": [{"index": 0, "delta": {"content": "%s"}}]}\n\n'
@@ -70,7 +71,7 @@ def test_every_decoding_works_on_a_mock(mock: responses.RequestsMock, decode: An
     answer(mock, HELLO if body_type is str else HELLO.encode())
     seen = consume(guarded_stream("POST", URL, decode=decode, strict=False))
     assert seen.error is None
-    assert len(seen.items) == (1 if decode == "bytes" else 2)
+    assert len(seen.chunks) == (1 if decode == "bytes" else 2)
 
 
 @pytest.mark.parametrize("mounted", [False, True])
@@ -159,7 +160,7 @@ def test_a_mock_inside_a_with_block_has_its_response(mock: responses.RequestsMoc
 # freezegun
 
 
-def test_frozen_time_stops_no_limit(streamguard_gateway: Streams) -> None:
+def test_frozen_time_stops_no_limit(streamguard_gateway: Serve) -> None:
     """A limit fires after real seconds; the report's durations are real, its label is the frozen wall."""
     gateway = streamguard_gateway("chat a\nwait 0.1\nchat b\nstall")
     with freezegun.freeze_time(FROZEN):
@@ -177,7 +178,7 @@ def test_frozen_time_stops_no_limit(streamguard_gateway: Streams) -> None:
 
 
 @pytest.mark.parametrize("jump", [datetime.timedelta(days=-400), datetime.timedelta(days=400)])
-def test_a_jump_fires_and_delays_nothing(streamguard_gateway: Streams, jump: datetime.timedelta) -> None:
+def test_a_jump_fires_and_delays_nothing(streamguard_gateway: Serve, jump: datetime.timedelta) -> None:
     """Time that a test moves in the middle of a stream neither uses a limit up nor gives one back."""
     gateway = streamguard_gateway("chat a\nwait 0.1\nchat b\nstall")
     with freezegun.freeze_time(FROZEN) as frozen:
@@ -190,7 +191,7 @@ def test_a_jump_fires_and_delays_nothing(streamguard_gateway: Streams, jump: dat
 
 
 @pytest.mark.parametrize("limit", ["response", "first", "dead", "total"])
-def test_every_limit_runs_under_frozen_time(streamguard_gateway: Streams, limit: str) -> None:
+def test_every_limit_runs_under_frozen_time(streamguard_gateway: Serve, limit: str) -> None:
     """Whichever it is, and for a tool that ticks by itself too."""
     gateway = streamguard_gateway("stall" if limit == "response" else "headers\nstall")
     with freezegun.freeze_time(FROZEN, auto_tick_seconds=3600):
@@ -199,7 +200,7 @@ def test_every_limit_runs_under_frozen_time(streamguard_gateway: Streams, limit:
     assert 0.15 <= seen.elapsed < 0.15 + PROMPT
 
 
-def test_pauses_heartbeats_and_waits_are_real_under_frozen_time(streamguard_gateway: Streams) -> None:
+def test_pauses_heartbeats_and_waits_are_real_under_frozen_time(streamguard_gateway: Serve) -> None:
     """A retry pause passes, and heartbeats come in it."""
     gateway = streamguard_gateway("headers\nstall", "chat a\ndone")
     with freezegun.freeze_time(FROZEN):
@@ -211,7 +212,7 @@ def test_pauses_heartbeats_and_waits_are_real_under_frozen_time(streamguard_gate
 
 
 @pytest.mark.parametrize("seconds", [2, 5])
-def test_a_retry_after_that_is_a_date_is_read_against_the_real_clock(streamguard_gateway: Streams, seconds: int) -> None:
+def test_a_retry_after_that_is_a_date_is_read_against_the_real_clock(streamguard_gateway: Serve, seconds: int) -> None:
     """A server's date is a few seconds ahead, and not decades, whatever the test has frozen."""
     at = datetime.datetime.now(datetime.UTC) + datetime.timedelta(seconds=seconds)
     date = at.strftime("%a, %d %b %Y %H:%M:%S GMT")
@@ -223,7 +224,7 @@ def test_a_retry_after_that_is_a_date_is_read_against_the_real_clock(streamguard
     assert seconds - 2 <= error.retry_after <= seconds
 
 
-def test_an_import_under_frozen_time_measures_real_time(streamguard_gateway: Streams) -> None:
+def test_an_import_under_frozen_time_measures_real_time(streamguard_gateway: Serve) -> None:
     """In a process that imports everything while time is frozen, and moves it, limits are the same."""
     program = (
         "import sys, freezegun\n"

@@ -26,11 +26,11 @@ from streamguard import (
     has_content,
 )
 
-from .policies import GOOD, NOW, STALL, policy
-from .shapes import Factory, ask, choice, consume, line
+from ..helpers import Serve
+from .helpers import GOOD, NOW, STALL, ask, choice, consume, line, policy
 
 
-def test_by_default_timeouts_are_tried_twice_again(streamguard_gateway: Factory) -> None:
+def test_by_default_timeouts_are_tried_twice_again(streamguard_gateway: Serve) -> None:
     """Two further attempts after a silence before the first chunk; then the original error, which counts them."""
     gateway = streamguard_gateway(STALL)
     run = consume(guarded_stream("POST", gateway.url, first=0.1))
@@ -39,7 +39,7 @@ def test_by_default_timeouts_are_tried_twice_again(streamguard_gateway: Factory)
     assert (run.stream.report.attempts, run.stream.report.outcome) == (3, "timeout")
 
 
-def test_a_retry_may_succeed(streamguard_gateway: Factory) -> None:
+def test_a_retry_may_succeed(streamguard_gateway: Serve) -> None:
     """The stream of a later attempt is handed over as if it had been the first; the report counts the attempts."""
     gateway = streamguard_gateway(STALL, GOOD)
     run = consume(guarded_stream("POST", gateway.url, first=0.2))
@@ -48,7 +48,7 @@ def test_a_retry_may_succeed(streamguard_gateway: Factory) -> None:
 
 
 @pytest.mark.parametrize(("retry", "requests_made"), [(None, 1), (0, 1), (1, 2), (3, 4)])
-def test_a_number_of_retries(streamguard_gateway: Factory, retry: int | None, requests_made: int) -> None:
+def test_a_number_of_retries(streamguard_gateway: Serve, retry: int | None, requests_made: int) -> None:
     """None and 0 are no retry, a number is that many further attempts."""
     gateway = streamguard_gateway(STALL)
     run = ask(gateway, retry=retry, first=0.05)
@@ -83,7 +83,7 @@ def test_arguments_of_the_policy_are_checked(options: dict[str, Any], error: typ
         before_first_chunk(**options)
 
 
-def test_a_disabled_policy_is_none(streamguard_gateway: Factory) -> None:
+def test_a_disabled_policy_is_none(streamguard_gateway: Serve) -> None:
     """tenacity's `enabled=False` turns a policy off."""
     gateway = streamguard_gateway("reset")
     try:
@@ -94,7 +94,7 @@ def test_a_disabled_policy_is_none(streamguard_gateway: Factory) -> None:
     assert len(gateway.requests) == 1
 
 
-def test_one_policy_serves_many_streams(streamguard_gateway: Factory) -> None:
+def test_one_policy_serves_many_streams(streamguard_gateway: Serve) -> None:
     """A policy keeps nothing of a stream: each counts its own attempts."""
     shared = policy(2)
     for _ in range(3):
@@ -118,9 +118,7 @@ FAULTS: dict[str, tuple[str, type[Exception]]] = {
 
 @pytest.mark.parametrize("fault", FAULTS)
 @pytest.mark.parametrize("retry", ["default", 2])
-def test_only_timeouts_are_tried_again_unless_told_otherwise(
-    streamguard_gateway: Factory, retry: object, fault: str
-) -> None:
+def test_only_timeouts_are_tried_again_unless_told_otherwise(streamguard_gateway: Serve, retry: object, fault: str) -> None:
     """No other failure is tried again by the default policy, or by a number."""
     script, kind = FAULTS[fault]
     gateway = streamguard_gateway(script, GOOD)
@@ -131,7 +129,7 @@ def test_only_timeouts_are_tried_again_unless_told_otherwise(
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_exception_types_widen_it(streamguard_gateway: Factory, fault: str) -> None:
+def test_exception_types_widen_it(streamguard_gateway: Serve, fault: str) -> None:
     """`on=` takes exception types: those, and no others, are tried again."""
     script, kind = FAULTS[fault]
     gateway = streamguard_gateway(script, GOOD)
@@ -140,7 +138,7 @@ def test_exception_types_widen_it(streamguard_gateway: Factory, fault: str) -> N
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_a_policy_of_tenacity_decides_alone(streamguard_gateway: Factory, fault: str) -> None:
+def test_a_policy_of_tenacity_decides_alone(streamguard_gateway: Serve, fault: str) -> None:
     """A bare Retrying tries again whatever is an Exception, and the original error is raised, never RetryError."""
     script, kind = FAULTS[fault]
     gateway = streamguard_gateway(script)
@@ -152,7 +150,7 @@ def test_a_policy_of_tenacity_decides_alone(streamguard_gateway: Factory, fault:
 @pytest.mark.parametrize(
     ("codes", "requests_made"), [({"ETIMEDOUT"}, 1), ({"ECONNRESET"}, 2), ({"ETIMEDOUT", "ECONNRESET"}, 2)]
 )
-def test_codes_widen_it(streamguard_gateway: Factory, codes: set[str], requests_made: int) -> None:
+def test_codes_widen_it(streamguard_gateway: Serve, codes: set[str], requests_made: int) -> None:
     """`on=` takes transport codes."""
     gateway = streamguard_gateway("close", GOOD)
     run = ask(gateway, retry=before_first_chunk(1, on=codes, wait=NOW))
@@ -160,7 +158,7 @@ def test_codes_widen_it(streamguard_gateway: Factory, codes: set[str], requests_
     assert (run.error is None) == (requests_made == 2)
 
 
-def test_codes_replace_the_default(streamguard_gateway: Factory) -> None:
+def test_codes_replace_the_default(streamguard_gateway: Serve) -> None:
     """Without "ETIMEDOUT" among the codes a silence is not tried again."""
     gateway = streamguard_gateway(STALL, GOOD)
     run = ask(gateway, retry=before_first_chunk(1, on={"ECONNRESET"}, wait=NOW), first=0.1)
@@ -168,7 +166,7 @@ def test_codes_replace_the_default(streamguard_gateway: Factory) -> None:
     assert len(gateway.requests) == 1
 
 
-def test_a_refused_connection_has_a_code(streamguard_gateway: Factory) -> None:
+def test_a_refused_connection_has_a_code(streamguard_gateway: Serve) -> None:
     """ "ECONNREFUSED" is worth another attempt when it is asked for: each is counted."""
     gateway = streamguard_gateway(GOOD)
     gateway.stop()
@@ -178,7 +176,7 @@ def test_a_refused_connection_has_a_code(streamguard_gateway: Factory) -> None:
 
 
 @pytest.mark.parametrize("phase", ["connect", "response", "first", "dead"])
-def test_a_timeout_of_any_phase_before_the_first_chunk(streamguard_gateway: Factory, phase: str) -> None:
+def test_a_timeout_of_any_phase_before_the_first_chunk(streamguard_gateway: Serve, phase: str) -> None:
     """Silence before the headers, before the first chunk or on the line: each is tried again."""
     slow = {"connect": "", "response": "stall", "first": "loop forever\ncomment hb\nwait 0.02\nendloop", "dead": STALL}[
         phase
@@ -192,7 +190,7 @@ def test_a_timeout_of_any_phase_before_the_first_chunk(streamguard_gateway: Fact
         assert (run.error, run.texts, len(gateway.requests)) == (None, ["a", "b"], 2)
 
 
-def test_never_after_a_chunk(streamguard_gateway: Factory) -> None:
+def test_never_after_a_chunk(streamguard_gateway: Serve) -> None:
     """Under any policy, once a chunk was handed over nothing is tried again: not a silence, not a reset, nothing."""
     faults = ("stall", "wait 0.05\nreset", "close", "error no", "event x", "wire zz\\r\\n\nclose", "end")
     for fault in faults:
@@ -208,7 +206,7 @@ def test_never_after_a_chunk(streamguard_gateway: Factory) -> None:
     ["events", "json", "bytes", lambda event: event.data],
     ids=lambda decode: decode if isinstance(decode, str) else "callable",
 )
-def test_never_after_a_chunk_of_any_kind(streamguard_gateway: Factory, decode: Any) -> None:
+def test_never_after_a_chunk_of_any_kind(streamguard_gateway: Serve, decode: Any) -> None:
     """The same for every decoder."""
     gateway = streamguard_gateway("event 1\nstall", "event 2")
     run = ask(gateway, retry=policy(5), idle=0.15, decode=decode)
@@ -216,7 +214,7 @@ def test_never_after_a_chunk_of_any_kind(streamguard_gateway: Factory, decode: A
     assert (len(run.chunks), len(gateway.requests)) == (1, 1)
 
 
-def test_a_skipped_event_is_no_chunk(streamguard_gateway: Factory) -> None:
+def test_a_skipped_event_is_no_chunk(streamguard_gateway: Serve) -> None:
     """Events for which the caller's decode returns None were not handed over: the attempt may be repeated."""
     gateway = streamguard_gateway("event ping | {}\nwait 0.05\nreset", "event ping | {}\nevent 2")
     run = ask(gateway, retry=policy(), decode=lambda event: None if event.event == "ping" else event.data)
@@ -226,7 +224,7 @@ def test_a_skipped_event_is_no_chunk(streamguard_gateway: Factory) -> None:
 ROLE = line(choice(role="assistant"))
 
 
-def test_counts_decides_when_the_gate_closes(streamguard_gateway: Factory) -> None:
+def test_counts_decides_when_the_gate_closes(streamguard_gateway: Serve) -> None:
     """With `counts=` chunks that do not count are handed over and leave the gate open; the first that counts closes it."""
     gateway = streamguard_gateway(f"{ROLE}\nstall", f"{ROLE}\n{GOOD}")
     run = ask(gateway, retry=before_first_chunk(1, wait=NOW), counts=has_content, first=0.2)
@@ -237,7 +235,7 @@ def test_counts_decides_when_the_gate_closes(streamguard_gateway: Factory) -> No
     assert len(gateway.requests) == 1
 
 
-def test_the_message_is_that_of_the_last_attempt(streamguard_gateway: Factory) -> None:
+def test_the_message_is_that_of_the_last_attempt(streamguard_gateway: Serve) -> None:
     """Chunks that did not count, of an attempt that failed, are not in the message twice."""
     thinking = [line(choice(reasoning_content="hm")), line(choice(tool_calls=[{"index": 0, "function": {"name": "f"}}]))]
     end = [line(choice(tool_calls=[{"index": 0, "function": {"arguments": "{}"}}])), "chat a", "finish tool_calls", "done"]
@@ -248,7 +246,7 @@ def test_the_message_is_that_of_the_last_attempt(streamguard_gateway: Factory) -
     assert [(call.name, call.arguments) for call in message.tool_calls] == [("f", "{}")]
 
 
-def test_never_a_cancel(streamguard_gateway: Factory) -> None:
+def test_never_a_cancel(streamguard_gateway: Serve) -> None:
     """A cancel is not tried again, whatever the policy wants."""
     gateway = streamguard_gateway(STALL)
     token = CancelToken()
@@ -260,7 +258,7 @@ def test_never_a_cancel(streamguard_gateway: Factory) -> None:
     assert (run.error.reason, len(gateway.requests)) == ("enough", 1)
 
 
-def test_never_a_spent_deadline(streamguard_gateway: Factory) -> None:
+def test_never_a_spent_deadline(streamguard_gateway: Serve) -> None:
     """A deadline is not tried again either: that would multiply it."""
     gateway = streamguard_gateway(STALL)
     run = ask(gateway, retry=policy(5, retry=tenacity.retry_always), total=0.2, first=None)
@@ -272,7 +270,7 @@ def test_never_a_spent_deadline(streamguard_gateway: Factory) -> None:
     assert (run.error.scope, len(gateway.requests)) == ("ambient", 2)
 
 
-def test_never_what_is_no_exception(streamguard_gateway: Factory) -> None:
+def test_never_what_is_no_exception(streamguard_gateway: Serve) -> None:
     """A BaseException out of the attempt, such as a hook's SystemExit, is raised at once and as it is."""
 
     class Stop(BaseException):
@@ -287,7 +285,7 @@ def test_never_what_is_no_exception(streamguard_gateway: Factory) -> None:
     assert len(gateway.requests) == 1
 
 
-def test_never_with_a_deadline_already_spent(streamguard_gateway: Factory) -> None:
+def test_never_with_a_deadline_already_spent(streamguard_gateway: Serve) -> None:
     """`total=0` makes no attempt at all."""
     gateway = streamguard_gateway(GOOD)
     assert isinstance(ask(gateway, retry=policy(5), total=0).error, DeadlineExceededError)

@@ -22,11 +22,11 @@ from streamguard import (
 )
 from streamguard._core.clock import monotonic
 
-from .policies import GOOD, NOW, STALL, policy
-from .shapes import PROMPT, Factory, ask, consume
+from ..helpers import PROMPT, Serve
+from .helpers import GOOD, NOW, STALL, ask, consume, policy
 
 
-def test_every_part_of_the_policy_is_asked(streamguard_gateway: Factory) -> None:
+def test_every_part_of_the_policy_is_asked(streamguard_gateway: Serve) -> None:
     """retry, wait, stop, before, after and before_sleep are called as tenacity calls them, with what they need."""
     calls: list[tuple[str, int, object]] = []
 
@@ -61,7 +61,7 @@ def test_every_part_of_the_policy_is_asked(streamguard_gateway: Factory) -> None
     assert gateway.requests[2].at - gateway.requests[1].at >= 0.1
 
 
-def test_the_state_tells_the_pause(streamguard_gateway: Factory) -> None:
+def test_the_state_tells_the_pause(streamguard_gateway: Serve) -> None:
     """before_sleep learns what is going to be slept, as tenacity's own logging callbacks expect it."""
     seen: list[Any] = []
 
@@ -75,7 +75,7 @@ def test_the_state_tells_the_pause(streamguard_gateway: Factory) -> None:
     assert seen == [(pytest.approx(0.05), pytest.approx(0.05)), (pytest.approx(0.1), pytest.approx(0.1))]
 
 
-def test_tenacity_logging_works(streamguard_gateway: Factory, caplog: pytest.LogCaptureFixture) -> None:
+def test_tenacity_logging_works(streamguard_gateway: Serve, caplog: pytest.LogCaptureFixture) -> None:
     """tenacity's ready-made callbacks for logging can be used."""
     log = logging.getLogger("mine")
     own = policy(
@@ -99,14 +99,14 @@ def test_tenacity_logging_works(streamguard_gateway: Factory, caplog: pytest.Log
     ],
     ids=range(6),
 )
-def test_tenacity_conditions(streamguard_gateway: Factory, condition: Any) -> None:
+def test_tenacity_conditions(streamguard_gateway: Serve, condition: Any) -> None:
     """Every kind of tenacity's conditions on exceptions decides."""
     gateway = streamguard_gateway("close", GOOD)
     assert ask(gateway, retry=policy(retry=condition)).error is None
     assert len(gateway.requests) == 2
 
 
-def test_a_condition_may_say_no(streamguard_gateway: Factory) -> None:
+def test_a_condition_may_say_no(streamguard_gateway: Serve) -> None:
     """What the condition does not want is raised at once, as it is."""
     gateway = streamguard_gateway("close", GOOD)
     run = ask(gateway, retry=policy(retry=tenacity.retry_if_exception_type(KeyError)))
@@ -125,7 +125,7 @@ def test_a_condition_may_say_no(streamguard_gateway: Factory) -> None:
     ],
     ids=range(5),
 )
-def test_tenacity_stops(streamguard_gateway: Factory, stop: Any, requests_made: int) -> None:
+def test_tenacity_stops(streamguard_gateway: Serve, stop: Any, requests_made: int) -> None:
     """Every kind of tenacity's stops ends the attempts, with the original error."""
     gateway = streamguard_gateway("close")
     run = ask(gateway, retry=policy(stop=stop))
@@ -134,7 +134,7 @@ def test_tenacity_stops(streamguard_gateway: Factory, stop: Any, requests_made: 
 
 
 @pytest.mark.parametrize("kind", ["stop_after_delay", "stop_before_delay"])
-def test_stops_by_time(streamguard_gateway: Factory, kind: str) -> None:
+def test_stops_by_time(streamguard_gateway: Serve, kind: str) -> None:
     """Stops by time measure from the start of the call, pauses included."""
     stop = getattr(tenacity, kind, None)
     if stop is None:
@@ -145,7 +145,7 @@ def test_stops_by_time(streamguard_gateway: Factory, kind: str) -> None:
     assert 2 <= len(gateway.requests) <= 4
 
 
-def test_the_time_of_a_policy_starts_with_the_stream(streamguard_gateway: Factory) -> None:
+def test_the_time_of_a_policy_starts_with_the_stream(streamguard_gateway: Serve) -> None:
     """A stream that was made long before it is started has all of its policy's time."""
     gateway = streamguard_gateway("close", GOOD)
     stream = guarded_stream("POST", gateway.url, retry=policy(stop=tenacity.stop_after_delay(0.3)))
@@ -153,7 +153,7 @@ def test_the_time_of_a_policy_starts_with_the_stream(streamguard_gateway: Factor
     assert stream.read() == "ab"
 
 
-def test_never_a_retry_error(streamguard_gateway: Factory) -> None:
+def test_never_a_retry_error(streamguard_gateway: Serve) -> None:
     """With reraise or without, and with a retry_error_cls: the original error, raised once."""
     for options in ({"reraise": False}, {"reraise": True}, {"retry_error_cls": KeyError}):
         run = ask(streamguard_gateway("close"), retry=policy(2, **options))
@@ -161,7 +161,7 @@ def test_never_a_retry_error(streamguard_gateway: Factory) -> None:
         assert run.error.attempt == 2
 
 
-def test_a_callback_that_fails(streamguard_gateway: Factory) -> None:
+def test_a_callback_that_fails(streamguard_gateway: Serve) -> None:
     """An exception of the policy's own ends the stream with it, and leaves nothing open."""
 
     def fail(state: tenacity.RetryCallState) -> None:
@@ -174,7 +174,7 @@ def test_a_callback_that_fails(streamguard_gateway: Factory) -> None:
         assert run.stream.report.outcome == "error"
 
 
-def test_heartbeats_flow_during_the_pause(streamguard_gateway: Factory) -> None:
+def test_heartbeats_flow_during_the_pause(streamguard_gateway: Serve) -> None:
     """`heartbeat=` goes on between attempts, and says so."""
     gateway = streamguard_gateway("close", GOOD)
     run = ask(gateway, retry=policy(wait=tenacity.wait_fixed(0.5)), heartbeat=0.1)
@@ -189,7 +189,7 @@ def test_heartbeats_flow_during_the_pause(streamguard_gateway: Factory) -> None:
 
 
 @pytest.mark.parametrize("how", ["token", "cancel", "close"])
-def test_the_pause_can_be_interrupted(streamguard_gateway: Factory, how: str) -> None:
+def test_the_pause_can_be_interrupted(streamguard_gateway: Serve, how: str) -> None:
     """A cancel or a close ends the pause in moments, and no attempt follows."""
     gateway = streamguard_gateway("close", GOOD)
     token, asleep = CancelToken(), threading.Event()
@@ -210,7 +210,7 @@ def test_the_pause_can_be_interrupted(streamguard_gateway: Factory, how: str) ->
     assert (run.stream.report.lifetime < PROMPT, len(gateway.requests)) == (True, 1)
 
 
-def test_a_pause_beyond_the_deadline_is_not_begun(streamguard_gateway: Factory) -> None:
+def test_a_pause_beyond_the_deadline_is_not_begun(streamguard_gateway: Serve) -> None:
     """If the deadline would pass in the pause, the original error is raised at once: nobody waits for nothing."""
     gateway = streamguard_gateway("close", GOOD)
     run = ask(gateway, retry=policy(wait=tenacity.wait_fixed(60)), total=30)
@@ -218,7 +218,7 @@ def test_a_pause_beyond_the_deadline_is_not_begun(streamguard_gateway: Factory) 
     assert (run.stream.report.lifetime < PROMPT, len(gateway.requests)) == (True, 1)
 
 
-def test_the_deadline_holds_in_the_pause(streamguard_gateway: Factory) -> None:
+def test_the_deadline_holds_in_the_pause(streamguard_gateway: Serve) -> None:
     """A deadline that passes during the pause (here, for the consumer was away) ends it, and no attempt follows."""
     gateway = streamguard_gateway("close", GOOD)
     stream = guarded_stream("POST", gateway.url, retry=policy(wait=tenacity.wait_fixed(0.4)), heartbeat=0.1, total=0.7)
@@ -229,7 +229,7 @@ def test_the_deadline_holds_in_the_pause(streamguard_gateway: Factory) -> None:
     assert (caught.value.phase, len(gateway.requests)) == ("retry", 1)
 
 
-def test_total_is_never_multiplied(streamguard_gateway: Factory) -> None:
+def test_total_is_never_multiplied(streamguard_gateway: Serve) -> None:
     """`total` bounds all attempts and pauses together."""
     gateway = streamguard_gateway(STALL)
     run = ask(gateway, retry=before_first_chunk(50, wait=tenacity.wait_fixed(0.05)), first=0.2, total=0.7)
@@ -238,7 +238,7 @@ def test_total_is_never_multiplied(streamguard_gateway: Factory) -> None:
     assert 2 <= len(gateway.requests) <= 4
 
 
-def test_open_waits_through_retries(streamguard_gateway: Factory) -> None:
+def test_open_waits_through_retries(streamguard_gateway: Serve) -> None:
     """`open()` and `with` go through the same retries, whatever they wait for."""
     gateway = streamguard_gateway("close", STALL, GOOD)
     retry = before_first_chunk(2, on={"ETIMEDOUT", "ECONNRESET"}, wait=NOW)
@@ -248,7 +248,7 @@ def test_open_waits_through_retries(streamguard_gateway: Factory) -> None:
         assert (stream.report.attempts, stream.response.status_code) == (2, 200)
 
 
-def test_the_report_adds_up_all_attempts(streamguard_gateway: Factory) -> None:
+def test_the_report_adds_up_all_attempts(streamguard_gateway: Serve) -> None:
     """Bytes and comments of all attempts are counted; times run from the start of the call."""
     gateway = streamguard_gateway("comment one\nstall", "comment two\nwait 0.1\nchat a\ndone")
     begun = monotonic()

@@ -11,7 +11,8 @@ from streamguard import (
     guarded_stream,
 )
 
-from .shapes import Factory, ask, consume
+from ..helpers import Serve
+from .helpers import ask, consume
 
 GOOD = "chat a\nchat b\ndone"
 OPEN = "chat a\nstall"
@@ -34,7 +35,7 @@ def looks(session: requests.Session) -> tuple[object, ...]:
 
 @pytest.mark.parametrize("adapter", [True, False], ids=["adapter", "plain"])
 @pytest.mark.parametrize("script", [GOOD, OPEN, "chat a", "headers 500", "chat a\nwait 0.05\nreset", "headers\nstall"])
-def test_the_callers_session_stays_as_it_was(streamguard_gateway: Factory, script: str, adapter: bool) -> None:
+def test_the_callers_session_stays_as_it_was(streamguard_gateway: Serve, script: str, adapter: bool) -> None:
     """However the stream ends, the session's headers, adapters, cookies and settings are unchanged, and it works on."""
     gateway = streamguard_gateway(script, GOOD)
     with own_session(adapter) as session:
@@ -48,7 +49,7 @@ def test_the_callers_session_stays_as_it_was(streamguard_gateway: Factory, scrip
 
 @pytest.mark.parametrize("adapter", [True, False], ids=["adapter", "plain"])
 @pytest.mark.parametrize("framing", ["chunked", "length"])
-def test_B039_a_session_reuses_its_connection(streamguard_gateway: Factory, framing: str, adapter: bool) -> None:
+def test_B039_a_session_reuses_its_connection(streamguard_gateway: Serve, framing: str, adapter: bool) -> None:
     """Streams that were read to their end leave the session's connection for the next; so do plain calls between."""
     gateway = streamguard_gateway(GOOD, framing=framing)
     with own_session(adapter) as session:
@@ -60,9 +61,7 @@ def test_B039_a_session_reuses_its_connection(streamguard_gateway: Factory, fram
 
 @pytest.mark.parametrize("adapter", [True, False], ids=["adapter", "plain"])
 @pytest.mark.parametrize("leave", ["break", "close", "cancel", "timeout"])
-def test_B039_a_connection_left_in_the_middle_is_not_reused(
-    streamguard_gateway: Factory, leave: str, adapter: bool
-) -> None:
+def test_B039_a_connection_left_in_the_middle_is_not_reused(streamguard_gateway: Serve, leave: str, adapter: bool) -> None:
     """The next call gets a connection of its own, and nothing of the old stream."""
     gateway = streamguard_gateway(OPEN, GOOD)
     with own_session(adapter) as session:
@@ -79,7 +78,7 @@ def test_B039_a_connection_left_in_the_middle_is_not_reused(
     assert gateway.connections == 2
 
 
-def test_without_a_session_each_call_has_its_connection(streamguard_gateway: Factory) -> None:
+def test_without_a_session_each_call_has_its_connection(streamguard_gateway: Serve) -> None:
     """Calls without `session=` share nothing."""
     gateway = streamguard_gateway(GOOD)
     ask(gateway)
@@ -89,7 +88,7 @@ def test_without_a_session_each_call_has_its_connection(streamguard_gateway: Fac
 
 
 @pytest.mark.parametrize("adapter", [True, False], ids=["adapter", "plain"])
-def test_a_session_in_many_threads(streamguard_gateway: Factory, adapter: bool) -> None:
+def test_a_session_in_many_threads(streamguard_gateway: Serve, adapter: bool) -> None:
     """Streams side by side on one session do not disturb each other, though one of them is cut."""
     gateway = streamguard_gateway("loop 20\ntick\nwait 0.01\nendloop\ndone")
     texts: list[str] = []

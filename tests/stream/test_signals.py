@@ -13,9 +13,7 @@ import pytest
 from streamguard import CancelToken, StreamCancelledError, guarded_stream
 from streamguard._core.clock import monotonic
 
-from ..core.helpers import finish, started
-
-Serve = Callable[..., Any]
+from ..helpers import Serve, finish, started
 
 
 @contextlib.contextmanager

@@ -1,7 +1,6 @@
 """One stream among several threads: one error once, nobody hangs, no chunk is lost or doubled."""
 
 import threading
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -15,9 +14,7 @@ from streamguard import (
 )
 from streamguard._core.clock import monotonic
 
-from ..core.helpers import PROMPT, Consumer, in_threads, join, switching_often, wait_until
-
-Serve = Callable[..., Any]
+from ..helpers import PROMPT, Consumer, Serve, in_threads, join, switching_often, wait_until
 
 
 @pytest.mark.parametrize("count", [2, 8])

@@ -32,23 +32,24 @@ from streamguard._core.clock import monotonic
 from streamguard._core.pump import Pump
 from streamguard.testing import Gateway
 
-from .live import PROMPT, Streams, consume, failure, has_reader, in_thread, stream_from, wait_until
+from ..helpers import PROMPT, Serve, in_thread, wait_until
+from .helpers import consume, failure, has_reader, stream_from
 
 # The seven scenarios
 
 
-def test_scenario_1_silence_with_no_chunk(streamguard_gateway: Streams) -> None:
+def test_scenario_1_silence_with_no_chunk(streamguard_gateway: Serve) -> None:
     """A gateway that answers 200 and then nothing: ETIMEDOUT in phase `first`, and the server sees the close."""
     gateway = streamguard_gateway("headers\nstall")
     seen = consume(stream := stream_from(gateway, first=0.2, retry=None))
     assert isinstance(seen.error, StreamInactivityTimeoutError)
-    assert (seen.items, seen.error.phase, seen.error.errno) == ([], "first", errno.ETIMEDOUT)
+    assert (seen.chunks, seen.error.phase, seen.error.errno) == ([], "first", errno.ETIMEDOUT)
     assert 0.2 <= seen.elapsed < 0.2 + PROMPT
     wait_until(lambda: not has_reader(stream))
     gateway.wait_left()
 
 
-def test_scenario_1_is_retried_as_often_as_the_policy_says(streamguard_gateway: Streams) -> None:
+def test_scenario_1_is_retried_as_often_as_the_policy_says(streamguard_gateway: Serve) -> None:
     """Silence before the first chunk is what `before_first_chunk` retries: three attempts, then the last one's error."""
     gateway = streamguard_gateway("headers\nstall")
     quick = streamguard.before_first_chunk(wait=tenacity.wait_fixed(0.05))
@@ -57,7 +58,7 @@ def test_scenario_1_is_retried_as_often_as_the_policy_says(streamguard_gateway: 
     assert (error.attempt, error.max_attempts, stream.report.attempts, len(gateway.requests)) == (3, 3, 3, 3)
 
 
-def test_scenario_2_silence_after_chunks(streamguard_gateway: Streams) -> None:
+def test_scenario_2_silence_after_chunks(streamguard_gateway: Serve) -> None:
     """Chunks are delivered, then ETIMEDOUT in phase `idle`; it is not retried, since the reader has seen text."""
     gateway = streamguard_gateway("chat Hel\nchat lo\nstall")
     seen = consume(stream := stream_from(gateway, idle=0.2, retry=5))
@@ -71,18 +72,18 @@ def test_scenario_2_silence_after_chunks(streamguard_gateway: Streams) -> None:
     gateway.wait_left()
 
 
-def test_scenario_3_an_active_stream_never_fires(streamguard_gateway: Streams) -> None:
+def test_scenario_3_an_active_stream_never_fires(streamguard_gateway: Serve) -> None:
     """A stream three times as long as its limits, with gaps far below them, comes through whole."""
     gateway = streamguard_gateway("loop 18\ntick\nwait 0.05\nendloop\ndone")
     seen = consume(stream_from(gateway, idle=0.3, first=0.3, dead=0.3, response=0.3))
     assert seen.error is None
-    assert len(seen.items) == 18
+    assert len(seen.chunks) == 18
     assert seen.elapsed > 0.8
 
 
 @pytest.mark.parametrize("instant", ["behind the wait", "during the cut"])
 def test_scenario_4_the_callers_cancel_beats_the_timeout(
-    streamguard_gateway: Streams, monkeypatch: pytest.MonkeyPatch, instant: str
+    streamguard_gateway: Serve, monkeypatch: pytest.MonkeyPatch, instant: str
 ) -> None:
     """A cancel in the very instant in which the limit is used up: cancelled, no timeout, and never retried."""
     gateway, token = streamguard_gateway("headers\nstall"), CancelToken()
@@ -108,7 +109,7 @@ def test_scenario_4_the_callers_cancel_beats_the_timeout(
     assert (error.reason, stream.report.outcome, len(gateway.requests)) == ("user", "cancelled", 1)
 
 
-def test_scenario_4_any_race_has_one_outcome(streamguard_gateway: Streams) -> None:
+def test_scenario_4_any_race_has_one_outcome(streamguard_gateway: Serve) -> None:
     """Cancels that race with the expiry end each stream as one or the other, and its report says the same."""
     gateway = streamguard_gateway("chat a\nstall")
     for number in range(15):
@@ -125,7 +126,7 @@ def test_scenario_4_any_race_has_one_outcome(streamguard_gateway: Streams) -> No
 
 
 @pytest.mark.parametrize("off", [0, 0.0, -1, -0.5, None, timedelta(0)])
-def test_scenario_5_idle_off_is_transparent(streamguard_gateway: Streams, off: object) -> None:
+def test_scenario_5_idle_off_is_transparent(streamguard_gateway: Serve, off: object) -> None:
     """`idle` of zero, below, or None: pauses of any length pass, before the first chunk as well as between chunks."""
     streamguard.configure(first=None)
     try:
@@ -136,7 +137,7 @@ def test_scenario_5_idle_off_is_transparent(streamguard_gateway: Streams, off: o
     assert (seen.error, seen.texts) == (None, ["a", "b"])
 
 
-def test_scenario_5_idle_off_waits_without_end(streamguard_gateway: Streams) -> None:
+def test_scenario_5_idle_off_waits_without_end(streamguard_gateway: Serve) -> None:
     """With `idle=0` the consumer blocks without any timeout of its own, and a cancel still wakes it."""
     gateway = streamguard_gateway("chat a\nstall")
     stream = stream_from(gateway, idle=0)
@@ -157,7 +158,7 @@ def test_scenario_5_idle_off_waits_without_end(streamguard_gateway: Streams) -> 
         ({"timeouts": Timeouts(idle=60), "idle": 0.1}, 0.1),
     ],
 )
-def test_scenario_6_a_custom_limit_is_honoured(streamguard_gateway: Streams, options: dict[str, Any], limit: float) -> None:
+def test_scenario_6_a_custom_limit_is_honoured(streamguard_gateway: Serve, options: dict[str, Any], limit: float) -> None:
     """The limit that the caller gave is the one that fires, not before it, and the error names it."""
     stream = stream_from(streamguard_gateway("chat a\nstall"), **options)
     next(stream)
@@ -170,7 +171,7 @@ def test_scenario_6_a_custom_limit_is_honoured(streamguard_gateway: Streams, opt
 
 
 @pytest.mark.parametrize("source", ["configure()", "STREAMGUARD_IDLE"])
-def test_scenario_6_limits_from_outside(streamguard_gateway: Streams, monkeypatch: pytest.MonkeyPatch, source: str) -> None:
+def test_scenario_6_limits_from_outside(streamguard_gateway: Serve, monkeypatch: pytest.MonkeyPatch, source: str) -> None:
     """A limit of `configure()` or of the environment is honoured, and the message says where it came from."""
     if source == "configure()":
         streamguard.configure(idle=0.2)
@@ -187,7 +188,7 @@ def test_scenario_6_limits_from_outside(streamguard_gateway: Streams, monkeypatc
 @pytest.mark.parametrize("framing", ["chunked", "length", "close", "http10"])
 @pytest.mark.parametrize("tls", [False, True], ids=["http", "https"])
 def test_scenario_7_the_late_error_of_the_reader_is_swallowed(
-    streamguard_gateway: Streams,
+    streamguard_gateway: Serve,
     monkeypatch: pytest.MonkeyPatch,
     capfd: pytest.CaptureFixture[str],
     framing: str,
@@ -217,14 +218,14 @@ def _lie(framing: str) -> dict[str, int]:
 # Only time waiting on the upstream counts
 
 
-def test_a_slow_consumer_never_makes_a_server_look_silent(streamguard_gateway: Streams) -> None:
+def test_a_slow_consumer_never_makes_a_server_look_silent(streamguard_gateway: Serve) -> None:
     """The consumer sleeps twice the limit over each chunk, and nothing fires."""
     gateway = streamguard_gateway("tick\ntick\ntick\ndone")
     seen = consume(stream_from(gateway, idle=0.1, first=0.1, dead=0.1), pause=0.2)
-    assert (seen.error, len(seen.items)) == (None, 3)
+    assert (seen.error, len(seen.chunks)) == (None, 3)
 
 
-def test_silence_behind_the_consumers_back_does_not_count(streamguard_gateway: Streams) -> None:
+def test_silence_behind_the_consumers_back_does_not_count(streamguard_gateway: Serve) -> None:
     """The server is silent for longer than the limit, but all that time nobody was waiting for it."""
     gateway = streamguard_gateway("chat a\nwait 0.4\nchat b\ndone")
     stream = stream_from(gateway, idle=0.2)
@@ -233,14 +234,14 @@ def test_silence_behind_the_consumers_back_does_not_count(streamguard_gateway: S
     assert [chunk.text for chunk in stream] == ["b"]
 
 
-def test_waits_add_up(streamguard_gateway: Streams) -> None:
+def test_waits_add_up(streamguard_gateway: Serve) -> None:
     """Heartbeats and short waits do not start the clock anew: the silence is measured over all of them."""
     gateway = streamguard_gateway("chat a\nloop forever\ncomment ping\nwait 0.02\nendloop")
     stream = stream_from(gateway, idle=0.3, heartbeat=0.05)
     seen = consume(stream)
     assert isinstance(seen.error, StreamInactivityTimeoutError)
     assert 0.28 <= seen.elapsed < 0.3 + PROMPT
-    assert 3 <= sum(item is streamguard.HEARTBEAT for item in seen.items) <= 6
+    assert 3 <= sum(item is streamguard.HEARTBEAT for item in seen.chunks) <= 6
 
 
 def test_a_process_that_stood_still_blames_no_server() -> None:
@@ -265,11 +266,11 @@ def test_a_process_that_stood_still_blames_no_server() -> None:
 
 
 @pytest.mark.parametrize("line", ["tick", "reasoning hm", 'event {"choices": []}', "event {}"])
-def test_any_parsed_chunk_rearms_idle(streamguard_gateway: Streams, line: str) -> None:
+def test_any_parsed_chunk_rearms_idle(streamguard_gateway: Serve, line: str) -> None:
     """Text, reasoning, even an empty chunk: by default every parsed chunk is progress."""
     gateway = streamguard_gateway(f"loop 7\n{line}\nwait 0.05\nendloop\ndone")
     seen = consume(stream_from(gateway, idle=0.25))
-    assert (seen.error, len(seen.items)) == (None, 7)
+    assert (seen.error, len(seen.chunks)) == (None, 7)
 
 
 @pytest.mark.parametrize(
@@ -285,7 +286,7 @@ def test_any_parsed_chunk_rearms_idle(streamguard_gateway: Streams, line: str) -
         r"raw \r\n",
     ],
 )
-def test_no_comment_rearms_idle(streamguard_gateway: Streams, line: str) -> None:
+def test_no_comment_rearms_idle(streamguard_gateway: Serve, line: str) -> None:
     """Bytes that make no chunk, heartbeat comments first of all, do not put off the limit."""
     gateway = streamguard_gateway(f"chat a\nloop forever\n{line}\nwait 0.02\nendloop")
     seen = consume(stream_from(gateway, idle=0.15))
@@ -295,15 +296,15 @@ def test_no_comment_rearms_idle(streamguard_gateway: Streams, line: str) -> None
 
 
 @pytest.mark.parametrize("decode", ["events", "json", lambda event: event.data])
-def test_comments_rearm_nothing_in_any_decoding(streamguard_gateway: Streams, decode: Any) -> None:
+def test_comments_rearm_nothing_in_any_decoding(streamguard_gateway: Serve, decode: Any) -> None:
     """The rule is the same for every `decode=` on events."""
     gateway = streamguard_gateway('event {"n": 1}\nloop forever\ncomment ping\nwait 0.02\nendloop')
     seen = consume(stream_from(gateway, decode=decode, idle=0.2))
     assert isinstance(seen.error, StreamInactivityTimeoutError)
-    assert len(seen.items) == 1
+    assert len(seen.chunks) == 1
 
 
-def test_a_flood_of_comments_hides_no_expiry(streamguard_gateway: Streams) -> None:
+def test_a_flood_of_comments_hides_no_expiry(streamguard_gateway: Serve) -> None:
     """Comments at full speed, so that the queue is hardly ever empty, put off nothing either."""
     for step in ("comment ping", "raw " + r": ping\n\n" * 20_000, "raw " + r"\n" * 100_000):
         gateway = streamguard_gateway(f"chat a\nloop forever\n{step}\nendloop")
@@ -312,16 +313,16 @@ def test_a_flood_of_comments_hides_no_expiry(streamguard_gateway: Streams) -> No
         assert (seen.error.phase, seen.texts) == ("idle", ["a"])
 
 
-def test_a_flood_of_skipped_events_hides_no_expiry(streamguard_gateway: Streams) -> None:
+def test_a_flood_of_skipped_events_hides_no_expiry(streamguard_gateway: Serve) -> None:
     """What a callable `decode=` skips is no chunk, however much of it there is."""
     gateway = streamguard_gateway("event a\nloop forever\nraw " + r"data: skip\n\n" * 5000 + "\nendloop")
     decode = {"a": "a"}.get
     seen = consume(stream_from(gateway, decode=lambda event: decode(event.data), idle=0.15, first=10, total=10))
     assert isinstance(seen.error, StreamInactivityTimeoutError)
-    assert seen.items == ["a"]
+    assert seen.chunks == ["a"]
 
 
-def test_time_in_the_callers_functions_does_not_count(streamguard_gateway: Streams) -> None:
+def test_time_in_the_callers_functions_does_not_count(streamguard_gateway: Serve) -> None:
     """A `decode=` and a `counts=` that are slower than the limit make no server look silent."""
 
     def slow(event: Any) -> str | None:
@@ -330,45 +331,45 @@ def test_time_in_the_callers_functions_does_not_count(streamguard_gateway: Strea
 
     gateway = streamguard_gateway("event skip\nevent skip\nevent a\nevent skip\nevent b\nend")
     seen = consume(stream_from(gateway, decode=slow, counts=lambda _: time.sleep(0.15) is None, idle=0.12, first=0.12))
-    assert (seen.error, seen.items) == (None, ["a", "b"])
+    assert (seen.error, seen.chunks) == (None, ["a", "b"])
 
 
 # counts=
 
 
-def test_counts_narrows_what_rearms_idle(streamguard_gateway: Streams) -> None:
+def test_counts_narrows_what_rearms_idle(streamguard_gateway: Serve) -> None:
     """Chunks that do not count are handed over, and do not put off the limit."""
     gateway = streamguard_gateway("chat a\nloop forever\nevent {}\nwait 0.03\nendloop")
     seen = consume(stream_from(gateway, idle=0.3, counts=has_content))
     assert isinstance(seen.error, StreamInactivityTimeoutError)
     assert seen.error.phase == "idle"
     assert seen.texts[0] == "a"
-    assert len(seen.items) >= 3
+    assert len(seen.chunks) >= 3
     assert 0.28 <= seen.elapsed < 0.3 + PROMPT
 
 
-def test_counts_narrows_what_ends_first(streamguard_gateway: Streams) -> None:
+def test_counts_narrows_what_ends_first(streamguard_gateway: Serve) -> None:
     """Chunks that do not count leave the stream in phase `first`."""
     gateway = streamguard_gateway("loop forever\nevent {}\nwait 0.03\nendloop")
     seen = consume(stream_from(gateway, first=0.3, idle=30, counts=has_content, retry=None))
     assert isinstance(seen.error, StreamInactivityTimeoutError)
     assert (seen.error.phase, seen.error.limit) == ("first", 0.3)
-    assert len(seen.items) >= 3
+    assert len(seen.chunks) >= 3
 
 
-def test_counts_decides_when_the_retry_gate_closes(streamguard_gateway: Streams) -> None:
+def test_counts_decides_when_the_retry_gate_closes(streamguard_gateway: Serve) -> None:
     """What does not count does not forbid another attempt; what counts does."""
     gateway = streamguard_gateway("event {}\nstall", "event {}\nchat a\nstall")
     seen = consume(stream := stream_from(gateway, first=0.15, idle=0.2, counts=has_content))
     assert isinstance(seen.error, StreamInactivityTimeoutError)
-    assert (seen.texts, stream.report.attempts) == (["", "", "a"], 2)
+    assert ([chunk.text for chunk in seen.chunks], stream.report.attempts) == (["", "", "a"], 2)
 
 
-def test_counts_that_counts_keeps_the_stream_alive(streamguard_gateway: Streams) -> None:
+def test_counts_that_counts_keeps_the_stream_alive(streamguard_gateway: Serve) -> None:
     """What counts re-arms, among any number of chunks that do not."""
     gateway = streamguard_gateway("loop 8\ntick\nevent {}\nwait 0.07\nendloop\ndone")
     seen = consume(stream := stream_from(gateway, idle=0.4, counts=has_content))
-    assert (seen.error, len(seen.items)) == (None, 16)
+    assert (seen.error, len(seen.chunks)) == (None, 16)
     assert stream.report.max_gap is not None
     assert stream.report.max_gap >= 0.07
 
@@ -376,7 +377,7 @@ def test_counts_that_counts_keeps_the_stream_alive(streamguard_gateway: Streams)
 # dead=
 
 
-def test_dead_tolerates_heartbeats_and_a_silent_prefill(streamguard_gateway: Streams) -> None:
+def test_dead_tolerates_heartbeats_and_a_silent_prefill(streamguard_gateway: Serve) -> None:
     """Comments keep the line alive through a prefill longer than `dead`, as `first` allows."""
     gateway = streamguard_gateway("headers\nloop 12\ncomment ping\nwait 0.05\nendloop\nchat a\ndone")
     seen = consume(stream_from(gateway, dead=0.3, first=5, idle=5))
@@ -384,7 +385,7 @@ def test_dead_tolerates_heartbeats_and_a_silent_prefill(streamguard_gateway: Str
 
 
 @pytest.mark.parametrize("before", ["headers", "comment ping", "chat a"])
-def test_dead_sees_a_dead_line(streamguard_gateway: Streams, before: str) -> None:
+def test_dead_sees_a_dead_line(streamguard_gateway: Serve, before: str) -> None:
     """Not a single byte: `dead` fires, long before `first` or `idle` would."""
     gateway = streamguard_gateway(f"{before}\nstall")
     seen = consume(stream_from(gateway, dead=0.2, first=30, idle=30, retry=None))
@@ -393,22 +394,22 @@ def test_dead_sees_a_dead_line(streamguard_gateway: Streams, before: str) -> Non
     assert 0.2 - 0.02 <= seen.elapsed < 0.2 + PROMPT
 
 
-def test_dead_hears_every_byte(streamguard_gateway: Streams) -> None:
+def test_dead_hears_every_byte(streamguard_gateway: Serve) -> None:
     """A single event that drips in byte by byte, for longer than `dead`, is no dead line."""
     gateway = streamguard_gateway('drip 2 0.05 | data: {"choices": []}\\n\\n\ndone')
     seen = consume(stream_from(gateway, dead=0.3, first=5, idle=5))
-    assert (seen.error, len(seen.items)) == (None, 1)
+    assert (seen.error, len(seen.chunks)) == (None, 1)
     assert seen.elapsed > 0.4
 
 
-def test_dead_does_not_watch_the_headers(streamguard_gateway: Streams) -> None:
+def test_dead_does_not_watch_the_headers(streamguard_gateway: Serve) -> None:
     """Before the headers `response` rules alone: a model may load for longer than `dead`."""
     gateway = streamguard_gateway("wait 0.4\nchat a\ndone")
     seen = consume(stream_from(gateway, dead=0.15, response=5))
     assert (seen.error, seen.texts) == (None, ["a"])
 
 
-def test_dead_and_idle_are_separate_clocks(streamguard_gateway: Streams) -> None:
+def test_dead_and_idle_are_separate_clocks(streamguard_gateway: Serve) -> None:
     """With heartbeats `idle` fires, without them `dead`; the error tells the last byte from the last chunk."""
     gateway = streamguard_gateway("chat a\nloop forever\ncomment ping\nwait 0.03\nendloop")
     error = failure(stream_from(gateway, idle=0.4, dead=0.3))
@@ -418,7 +419,7 @@ def test_dead_and_idle_are_separate_clocks(streamguard_gateway: Streams) -> None
     assert error.comments >= 5
 
 
-def test_dead_with_idle_off(streamguard_gateway: Streams) -> None:
+def test_dead_with_idle_off(streamguard_gateway: Serve) -> None:
     """`idle=0, dead=N`: heartbeats keep a stream alive without limit, a dead line does not."""
     gateway = streamguard_gateway("chat a\nloop 10\ncomment ping\nwait 0.05\nendloop\nchat b\nstall")
     seen = consume(stream_from(gateway, idle=0, first=0, dead=0.3))
@@ -429,21 +430,21 @@ def test_dead_with_idle_off(streamguard_gateway: Streams) -> None:
 # Headers do not start idle
 
 
-def test_until_the_first_chunk_first_rules(streamguard_gateway: Streams) -> None:
+def test_until_the_first_chunk_first_rules(streamguard_gateway: Serve) -> None:
     """Headers at once, the first chunk after several times `idle`, then short gaps: it comes through."""
     gateway = streamguard_gateway("headers\nwait 0.5\nloop 4\ntick\nwait 0.05\nendloop\ndone")
     seen = consume(stream_from(gateway, first=5, idle=0.25))
-    assert (seen.error, len(seen.items)) == (None, 4)
+    assert (seen.error, len(seen.chunks)) == (None, 4)
 
 
-def test_first_is_idle_unless_given(streamguard_gateway: Streams) -> None:
+def test_first_is_idle_unless_given(streamguard_gateway: Serve) -> None:
     """Without `first=` the first chunk has as long as every other."""
     error = failure(stream_from(streamguard_gateway("headers\nstall"), idle=0.2, retry=None))
     assert (error.phase, error.limit) == ("first", 0.2)
     assert "first=0.2, as idle, argument" in str(error)
 
 
-def test_first_may_be_the_shorter_one(streamguard_gateway: Streams) -> None:
+def test_first_may_be_the_shorter_one(streamguard_gateway: Serve) -> None:
     """A first chunk sooner than every other one is a limit too, and it is disarmed by that chunk."""
     error = failure(stream_from(streamguard_gateway("headers\nstall"), first=0.15, idle=30, retry=None))
     assert (error.phase, error.limit) == ("first", 0.15)
@@ -454,7 +455,7 @@ def test_first_may_be_the_shorter_one(streamguard_gateway: Streams) -> None:
 # connect and response
 
 
-def test_connect_covers_the_tls_handshake(streamguard_tls_gateway: Streams) -> None:
+def test_connect_covers_the_tls_handshake(streamguard_tls_gateway: Serve) -> None:
     """A server that accepts and never answers the client hello: `connect`, as requests' own timeout and retried."""
     gateway = streamguard_tls_gateway("", tls_stall=True)
     once = streamguard.before_first_chunk(1, wait=tenacity.wait_none())
@@ -465,7 +466,7 @@ def test_connect_covers_the_tls_handshake(streamguard_tls_gateway: Streams) -> N
     gateway.wait_connections(2, still_open=0)
 
 
-def test_connect_covers_the_proxy(streamguard_gateway: Streams) -> None:
+def test_connect_covers_the_proxy(streamguard_gateway: Serve) -> None:
     """A proxy that never answers CONNECT is no upstream that thinks."""
     proxy = streamguard_gateway("stall")
     stream = streamguard.guarded_stream(
@@ -476,7 +477,7 @@ def test_connect_covers_the_proxy(streamguard_gateway: Streams) -> None:
     proxy.wait_left()
 
 
-def test_connect_covers_the_wait_for_the_pool(streamguard_gateway: Streams) -> None:
+def test_connect_covers_the_wait_for_the_pool(streamguard_gateway: Serve) -> None:
     """A slot of a blocking pool that is not free: the consumer is on time, the thread stays until it gets the slot."""
     gateway = streamguard_gateway("chat a\nstall")
     with requests.Session() as session:
@@ -492,7 +493,7 @@ def test_connect_covers_the_wait_for_the_pool(streamguard_gateway: Streams) -> N
 
 
 @pytest.mark.parametrize("script", ["stall", "wire HTTP/1.1 200 OK\\r\\nX-A: y\nstall", "drip-headers 0.05"])
-def test_response_covers_the_whole_header_block(streamguard_gateway: Streams, script: str) -> None:
+def test_response_covers_the_whole_header_block(streamguard_gateway: Serve, script: str) -> None:
     """No headers, half of them, or a byte now and then: `response`, and the server sees the close."""
     gateway = streamguard_gateway(script)
     seen = consume(stream_from(gateway, response=0.2, retry=None))
@@ -503,7 +504,7 @@ def test_response_covers_the_whole_header_block(streamguard_gateway: Streams, sc
     gateway.wait_left()
 
 
-def test_response_starts_anew_for_each_redirect(streamguard_gateway: Streams) -> None:
+def test_response_starts_anew_for_each_redirect(streamguard_gateway: Serve) -> None:
     """Three hops of which each takes more than half of `response` are no timeout."""
     hop = "wait 0.25\nheaders 307 location: /next; content-length: 0"
     gateway = streamguard_gateway(hop, hop, "wait 0.25\nchat a\ndone", framing="length")
@@ -511,7 +512,7 @@ def test_response_starts_anew_for_each_redirect(streamguard_gateway: Streams) ->
     assert (seen.error, seen.texts, len(gateway.requests)) == (None, ["a"], 3)
 
 
-def test_a_redirect_that_stalls_is_cut(streamguard_gateway: Streams) -> None:
+def test_a_redirect_that_stalls_is_cut(streamguard_gateway: Serve) -> None:
     """The silence of a later hop is the phase `response` as well."""
     gateway = streamguard_gateway("headers 307 location: /next; content-length: 0", "stall", framing="length")
     error = failure(stream_from(gateway, response=0.2, retry=None))
@@ -524,7 +525,7 @@ def test_a_redirect_that_stalls_is_cut(streamguard_gateway: Streams) -> None:
 
 @pytest.mark.parametrize("framing", ["close", "http10"])
 @pytest.mark.parametrize("strict", [True, False])
-def test_a_cut_body_never_passes_for_a_clean_end(streamguard_gateway: Streams, framing: str, strict: bool) -> None:
+def test_a_cut_body_never_passes_for_a_clean_end(streamguard_gateway: Serve, framing: str, strict: bool) -> None:
     """Where only the connection's end ends the body, the cut itself would read as one: it is still a timeout."""
     gateway = streamguard_gateway("chat a\nfinish\nchat b\nstall", framing=framing)
     stream = stream_from(gateway, idle=0.15, end_grace=None, strict=strict)
@@ -535,7 +536,7 @@ def test_a_cut_body_never_passes_for_a_clean_end(streamguard_gateway: Streams, f
 
 @pytest.mark.parametrize("decode", ["bytes", "events", "json"])
 @pytest.mark.parametrize("framing", ["close", "http10"])
-def test_a_cut_body_is_no_end_in_any_decoding(streamguard_gateway: Streams, framing: str, decode: str) -> None:
+def test_a_cut_body_is_no_end_in_any_decoding(streamguard_gateway: Serve, framing: str, decode: str) -> None:
     """The same for the decodings that end at any well-framed end of the body."""
     gateway = streamguard_gateway("event 1\nstall", framing=framing)
     stream = stream_from(gateway, idle=0.15, decode=decode)
@@ -543,7 +544,7 @@ def test_a_cut_body_is_no_end_in_any_decoding(streamguard_gateway: Streams, fram
     assert stream.report.outcome == "timeout"
 
 
-def test_the_error_is_raised_once(streamguard_gateway: Streams) -> None:
+def test_the_error_is_raised_once(streamguard_gateway: Serve) -> None:
     """Behind the error the stream is at its end, at once."""
     stream = stream_from(streamguard_gateway("chat a\nstall"), idle=0.1)
     assert failure(stream).phase == "idle"
@@ -556,7 +557,7 @@ def test_the_error_is_raised_once(streamguard_gateway: Streams) -> None:
 
 
 @pytest.mark.parametrize("phase", [{"first": 0.2}, {"idle": 0.2}, {"dead": 0.2}])
-def test_total_beats_a_phase_limit_of_the_same_length(streamguard_gateway: Streams, phase: dict[str, float]) -> None:
+def test_total_beats_a_phase_limit_of_the_same_length(streamguard_gateway: Serve, phase: dict[str, float]) -> None:
     """Both are used up when the wait ends: the deadline is the one that is raised, and nothing is retried."""
     gateway = streamguard_gateway("headers\nstall")
     error = failure(stream := stream_from(gateway, total=0.2, **phase))
@@ -565,7 +566,7 @@ def test_total_beats_a_phase_limit_of_the_same_length(streamguard_gateway: Strea
     assert (stream.report.outcome, len(gateway.requests)) == ("timeout", 1)
 
 
-def test_cancel_beats_total(streamguard_gateway: Streams, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cancel_beats_total(streamguard_gateway: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
     """A cancel in the instant in which the deadline passed is a cancel."""
     token = CancelToken()
     stream = stream_from(streamguard_gateway("chat a\nstall"), total=0.2, cancel=token)
@@ -581,7 +582,7 @@ def test_cancel_beats_total(streamguard_gateway: Streams, monkeypatch: pytest.Mo
     assert isinstance(failure(stream), StreamCancelledError)
 
 
-def test_the_ambient_deadline_is_captured_at_the_start(streamguard_gateway: Streams) -> None:
+def test_the_ambient_deadline_is_captured_at_the_start(streamguard_gateway: Serve) -> None:
     """The surrounding block's deadline bounds the stream that starts in it, also behind the block."""
     gateway = streamguard_gateway("loop forever\ntick\nwait 0.02\nendloop")
     with deadline(0.3):
@@ -590,10 +591,10 @@ def test_the_ambient_deadline_is_captured_at_the_start(streamguard_gateway: Stre
     seen = consume(stream)
     assert isinstance(seen.error, DeadlineExceededError)
     assert (seen.error.scope, stream.report.outcome) == ("ambient", "timeout")
-    assert len(seen.items) >= 2
+    assert len(seen.chunks) >= 2
 
 
-def test_total_covers_all_attempts_and_pauses(streamguard_gateway: Streams) -> None:
+def test_total_covers_all_attempts_and_pauses(streamguard_gateway: Serve) -> None:
     """Retries never multiply `total`: attempts, their pauses and the last wait end together."""
     gateway = streamguard_gateway("headers\nstall")
     seen = consume(stream_from(gateway, first=0.1, total=1.5, retry=50))
@@ -602,7 +603,7 @@ def test_total_covers_all_attempts_and_pauses(streamguard_gateway: Streams) -> N
     assert 2 <= len(gateway.requests) < 15
 
 
-def test_total_ends_a_busy_stream(streamguard_gateway: Streams) -> None:
+def test_total_ends_a_busy_stream(streamguard_gateway: Serve) -> None:
     """A stream that never stops sending is stopped all the same, and its text is in the error."""
     gateway = streamguard_gateway("loop forever\ntick\nwait 0.02\nendloop")
     seen = consume(stream_from(gateway, total=0.4, idle=0.3))
@@ -616,7 +617,7 @@ def test_total_ends_a_busy_stream(streamguard_gateway: Streams) -> None:
 
 
 def test_a_warning_at_half_of_the_limit_names_the_phase(
-    streamguard_gateway: Streams, caplog: pytest.LogCaptureFixture
+    streamguard_gateway: Serve, caplog: pytest.LogCaptureFixture
 ) -> None:
     """One WARNING for each silence that is half used up, and none for a stream that keeps talking."""
     caplog.set_level(logging.WARNING, "streamguard")
@@ -632,7 +633,7 @@ def halves(caplog: pytest.LogCaptureFixture) -> list[str]:
 
 
 @pytest.mark.parametrize("until", ["headers", "first"])
-def test_heartbeats_do_not_disturb_open(streamguard_gateway: Streams, until: Any) -> None:
+def test_heartbeats_do_not_disturb_open(streamguard_gateway: Serve, until: Any) -> None:
     """`open()` returns no heartbeats and does not spin for them: its limit fires on time, at next to no CPU."""
     gateway = streamguard_gateway("stall")
     stream = stream_from(gateway, response=0.3, heartbeat=0.02, retry=None)
@@ -643,7 +644,7 @@ def test_heartbeats_do_not_disturb_open(streamguard_gateway: Streams, until: Any
     assert time.process_time() - cpu < 0.15
 
 
-def test_heartbeats_flow_in_every_phase(streamguard_gateway: Streams) -> None:
+def test_heartbeats_flow_in_every_phase(streamguard_gateway: Serve) -> None:
     """HEARTBEAT names the phase it came in: before the headers, before the first chunk, between chunks, in a pause."""
     gateway = streamguard_gateway("wait 0.2\nheaders\nstall", "chat a\nwait 0.2\nchat b\ndone")
     stream = stream_from(gateway, first=0.2, heartbeat=0.05, response=5, idle=5)
@@ -655,42 +656,42 @@ def test_heartbeats_flow_in_every_phase(streamguard_gateway: Streams) -> None:
 # The end of a stream
 
 
-def test_without_end_grace_idle_still_rules(streamguard_gateway: Streams) -> None:
+def test_without_end_grace_idle_still_rules(streamguard_gateway: Serve) -> None:
     """`end_grace=None` waits for the end as for any chunk, not for ever: a lingering server meets `idle`."""
     gateway = streamguard_gateway("chat a\nfinish\nlinger")
     error = failure(stream_from(gateway, end_grace=None, idle=0.2))
     assert (error.phase, error.limit) == ("idle", 0.2)
 
 
-def test_a_choice_that_begins_late_reopens_the_stream(streamguard_gateway: Streams) -> None:
+def test_a_choice_that_begins_late_reopens_the_stream(streamguard_gateway: Serve) -> None:
     """When all known choices had finished and another one begins, its silence is a timeout, not the end."""
     second = '{"choices": [{"index": 1, "delta": {"content": "b"}, "finish_reason": null}]}'
     gateway = streamguard_gateway(f"chat a\nfinish\nevent {second}\nstall")
     seen = consume(stream := stream_from(gateway, end_grace=0.1, idle=0.3))
     assert isinstance(seen.error, StreamInactivityTimeoutError)
-    assert (len(seen.items), stream.report.outcome) == (3, "timeout")
+    assert (len(seen.chunks), stream.report.outcome) == (3, "timeout")
 
 
 ROLE = '{"choices": [{"index": %d, "delta": {"role": "assistant"}, "finish_reason": null}]}'
 
 
-def test_a_late_choice_reopens_the_stream_though_it_does_not_count(streamguard_gateway: Streams) -> None:
+def test_a_late_choice_reopens_the_stream_though_it_does_not_count(streamguard_gateway: Serve) -> None:
     """The same when `counts=` is narrow, and the other choice begins with a chunk that does not count."""
     gateway = streamguard_gateway(f"chat a\nfinish\nwait 0.03\nevent {ROLE % 1}\nstall")
     seen = consume(stream := stream_from(gateway, end_grace=0.15, idle=0.3, counts=has_content))
     assert isinstance(seen.error, StreamInactivityTimeoutError)
-    assert (len(seen.items), stream.report.outcome) == (3, "timeout")
+    assert (len(seen.chunks), stream.report.outcome) == (3, "timeout")
 
 
 @pytest.mark.parametrize("end", ["linger", "end", "loop forever\nevent {}\nwait 0.03\nendloop"])
-def test_a_finished_answer_without_anything_that_counts_is_complete(streamguard_gateway: Streams, end: str) -> None:
+def test_a_finished_answer_without_anything_that_counts_is_complete(streamguard_gateway: Serve, end: str) -> None:
     """An empty answer that says that it is finished is neither silence nor worth another attempt."""
     gateway = streamguard_gateway(f"event {ROLE % 0}\nfinish content_filter\n{end}")
     seen = consume(stream := stream_from(gateway, end_grace=0.1, first=5, counts=has_content))
     assert (seen.error, seen.text, stream.report.outcome, stream.report.attempts) == (None, "", "completed", 1)
 
 
-def test_next_in_another_thread_is_watched_too(streamguard_gateway: Streams) -> None:
+def test_next_in_another_thread_is_watched_too(streamguard_gateway: Serve) -> None:
     """The limits hold wherever `next()` runs."""
     stream = stream_from(streamguard_gateway("chat a\nstall"), idle=0.2)
     errors: list[Any] = []

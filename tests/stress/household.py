@@ -18,7 +18,7 @@ from streamguard import CancelToken, Chain, Session, StreamguardError, deadline,
 from streamguard.dispatch import CallableMember, Dispatcher
 from streamguard.testing import no_leaks
 
-from ..core.helpers import wait_until
+from ..helpers import wait_until
 from .faults import FAULTS
 
 KEPT = 1000

@@ -9,7 +9,7 @@ import pytest
 from streamguard.dispatch import CommandMember, Dispatcher
 from streamguard.testing.leaks import no_leaks
 
-from ..core.helpers import wait_until
+from ..helpers import wait_until
 
 pytestmark = [pytest.mark.stress, pytest.mark.timeout(600)]
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from ..core.helpers import finish, started
+from ..helpers import finish, started
 from .faults import FaultyGateway
 
 pytestmark = [

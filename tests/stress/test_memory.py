@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from ..core.helpers import ROOT, finish
+from ..helpers import ROOT, finish
 from .faults import FaultyGateway
 
 pytestmark = [

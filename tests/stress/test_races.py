@@ -22,8 +22,8 @@ from streamguard import (
 from streamguard.dispatch import Dispatcher
 from streamguard.testing import no_leaks
 
-from ..core.helpers import in_threads, join, switching_often
 from ..dispatch.scripted import says
+from ..helpers import in_threads, join, switching_often
 from .faults import FaultyGateway, numbers_of
 
 pytestmark = [pytest.mark.stress, pytest.mark.timeout(300)]

@@ -15,7 +15,7 @@ from streamguard import guarded_stream
 from streamguard.testing import Gateway, no_leaks
 from streamguard.testing.wire import ENCODINGS, FRAMINGS
 
-from ..core.helpers import Consumer, in_threads, join, switching_often
+from ..helpers import Consumer, in_threads, join, switching_often
 from .faults import FaultyGateway, numbers_of
 
 pytestmark = [pytest.mark.stress, pytest.mark.timeout(300)]

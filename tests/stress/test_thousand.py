@@ -13,7 +13,7 @@ import pytest
 from streamguard import CancelToken, GuardedStream, StreamCancelledError, StreamInactivityTimeoutError, guarded_stream
 from streamguard.testing import Gateway, no_leaks
 
-from ..stream.live import wait_until
+from ..helpers import wait_until
 
 pytestmark = [pytest.mark.stress, pytest.mark.timeout(300)]
 

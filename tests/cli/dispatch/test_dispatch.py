@@ -15,8 +15,8 @@ import pytest
 
 from streamguard.dispatch._records.records import RecordStore
 
-from ...core.helpers import wait_until
 from ...dispatch.programs import alive
+from ...helpers import wait_until
 from ..runs import invoke, last_line, process
 
 BEATS = 'echo begun; while :; do echo \'{"type":"system"}\'; sleep 0.1; done'

@@ -13,8 +13,8 @@ import pytest
 
 from streamguard._core import monotonic
 
-from ...core.helpers import wait_until
 from ...dispatch.programs import SLACK, alive, group_is_gone, python
+from ...helpers import wait_until
 from ..runs import invoke, process
 
 SECONDS = 30

@@ -10,7 +10,7 @@ from streamguard.dispatch import Dispatcher, DispatchOutcome, StreamMember
 from streamguard.dispatch._turn.channel import MemberEvent
 from streamguard.testing import Gateway
 
-from ...core.helpers import wait_until
+from ...helpers import wait_until
 from ..scripted import kinds, of, says
 
 T = 0.4

@@ -16,7 +16,7 @@ from streamguard.dispatch._data.output_timeout import Activity
 from streamguard.dispatch._process.cpu_activity import ActivityProbe, Usage, cpu_used, process_tree
 from streamguard.dispatch._process.snapshot import take_snapshot
 
-from ...core.helpers import wait_until
+from ...helpers import wait_until
 from ..programs import python, shell
 
 Start = Callable[..., "subprocess.Popen[bytes]"]

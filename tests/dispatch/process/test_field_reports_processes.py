@@ -17,7 +17,7 @@ from streamguard.dispatch._command.command import iter_command, run_command
 from streamguard.dispatch._data.turn_events import Kind
 from streamguard.dispatch._process.spawn import Spec, signal_group, start_child
 
-from ...core.helpers import ROOT, wait_until
+from ...helpers import ROOT, wait_until
 from ..programs import SLACK, alive, group_is_gone, json_lines, python, shell
 
 TEXT = '{"type":"assistant","message":{"id":"m1","content":[{"type":"text","text":"Hello"}]}}'

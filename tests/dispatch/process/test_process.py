@@ -20,7 +20,7 @@ from streamguard.dispatch._command.command_options import CommandPlan
 from streamguard.dispatch._data.turn_events import Event, Kind
 from streamguard.dispatch._process.spawn import CommandStartError, Spec, signal_group, start_child
 
-from ...core.helpers import wait_until
+from ...helpers import wait_until
 from ..programs import SLACK, alive, group_is_gone, python, shell
 
 IGNORES_TERM = "signal.signal(signal.SIGTERM, signal.SIG_IGN); say('ready')\nwhile True: time.sleep(60)"

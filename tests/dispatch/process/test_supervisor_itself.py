@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from ...core.helpers import FORKING, run_script
+from ...helpers import FORKING, run_script
 
 TALKS = ["sh", "-c", "i=0; while [ $i -lt 24 ]; do echo x; sleep 0.05; i=$((i+1)); done"]
 BEGINS_LATE = ["sh", "-c", "sleep 0.6; echo x; sleep 0.6"]

@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 
 import pytest
 
-from ...core.helpers import ROOT
+from ...helpers import ROOT
 from .scripts import SCRIPTS
 from .stage import Scene
 

@@ -26,7 +26,7 @@ from streamguard.dispatch._members.command_member import CommandMember
 from streamguard.dispatch._members.member import TurnContext
 from streamguard.testing import Gateway
 
-from ...core.helpers import wait_until
+from ...helpers import wait_until
 
 _SET_FLAGS, _UP_AND_RUNNING = 0x8914, 0x41
 

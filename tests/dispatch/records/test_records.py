@@ -25,7 +25,7 @@ from streamguard.dispatch._records.records import RecordStore
 from streamguard.dispatch._records.safe_writes import LOST, LostRecords, SafeWrites
 from streamguard.dispatch._records.schema import executions, owners, responses
 
-from ...core.helpers import ROOT, wait_until
+from ...helpers import ROOT, wait_until
 from ..scripted import hangs, says
 from ..stores import Line, Store
 

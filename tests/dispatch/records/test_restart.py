@@ -12,7 +12,7 @@ import pytest
 
 from streamguard.dispatch import Dispatcher, DispatchQueue
 
-from ...core.helpers import ROOT, wait_until
+from ...helpers import ROOT, wait_until
 from ..scripted import says
 
 pytestmark = pytest.mark.timeout(180)  # PostgreSQL may have to be installed first

@@ -5,7 +5,7 @@ import threading
 from streamguard import CancelToken
 from streamguard.dispatch._turn.session_lock import Custody, Entrance, Ticket
 
-from ...core.helpers import wait_until
+from ...helpers import wait_until
 
 
 def waiting_thread(ticket: Ticket, token: CancelToken, results: list[tuple[str, Entrance]], name: str) -> threading.Thread:

@@ -13,7 +13,7 @@ from streamguard.dispatch._data.turn_events import Event, Kind
 from streamguard.dispatch._process.cpu_activity import ActivityProbe
 from streamguard.dispatch._turn.timer import Supervisor, Timer
 
-from ...core.helpers import wait_until
+from ...helpers import wait_until
 
 TEXT = Event(kind=Kind.TEXT, text="x")
 

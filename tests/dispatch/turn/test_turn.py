@@ -15,7 +15,7 @@ from streamguard.dispatch._data.turn_events import STARTUP_TIMEOUT
 from streamguard.dispatch._turn.channel import MemberEvent
 from streamguard.dispatch._turn.turn import Turn
 
-from ...core.helpers import wait_until
+from ...helpers import wait_until
 from ..scripted import Q, Stuck, Told, hangs, kinds, of, says, text
 
 FIRST_FAILED = [Event.failure("nothing came", STARTUP_TIMEOUT), Event.done(STARTUP_TIMEOUT)]

@@ -22,11 +22,11 @@ from streamguard import GuardedStream
 from streamguard._core.clock import monotonic
 from streamguard.testing import Gateway
 
+from ..helpers import reader_of
 from . import wire
 
-Factory = Callable[..., Gateway]
-PROMPT = 15.0
-"""Seconds of which an idle machine needs a hundredth: how late a very busy one may be."""
+PATIENCE = 15.0
+"""Seconds for what takes a hundredth of them: SDKs are slow on a busy machine."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,15 +141,9 @@ MODELS = [name for name in CLIENTS if name not in ("botocore", "socket", "socket
 """Those whose chunks make a message."""
 
 
-def reader_of(stream: GuardedStream[Any]) -> threading.Thread | None:
-    """Return the reader thread of *stream*, if it is alive."""
-    name = f"streamguard-reader-{stream.report.id}"
-    return next((thread for thread in threading.enumerate() if thread.name == name), None)
-
-
 def assert_blocked(stream: GuardedStream[Any], seconds: float = 0.05) -> None:
     """Prove that the reader is in a call that does not return: twice in the same instruction of the same frame."""
-    end = monotonic() + PROMPT
+    end = monotonic() + PATIENCE
     while True:
         before = _where(stream)
         time.sleep(seconds)
@@ -166,12 +160,12 @@ def _where(stream: GuardedStream[Any]) -> tuple[int, int] | None:
 
 def assert_released(stream: GuardedStream[Any], gateway: Gateway | None = None) -> None:
     """Require that the reader goes, and that the server has seen the client leave."""
-    end = monotonic() + PROMPT
+    end = monotonic() + PATIENCE
     while reader_of(stream) is not None:
         assert monotonic() < end, "the reader is still there"
         time.sleep(0.002)
     if gateway is not None:
-        assert gateway.wait_left(timeout=PROMPT).during == "stall"
+        assert gateway.wait_left(timeout=PATIENCE).during == "stall"
 
 
 class Consumer(threading.Thread):
@@ -191,6 +185,6 @@ class Consumer(threading.Thread):
 
     def wait(self) -> Any:
         """Wait for the end and return the error, if there was one."""
-        self.join(PROMPT)
+        self.join(PATIENCE)
         assert not self.is_alive(), "the consumer hangs"
         return self.error

@@ -19,7 +19,8 @@ from streamguard import (
 from streamguard._core.clock import monotonic
 from streamguard.testing import Gateway
 
-from .clients import CLIENTS, MODELS, PROMPT, Consumer, Factory, assert_blocked, assert_released
+from ...helpers import Serve
+from .clients import CLIENTS, MODELS, PATIENCE, Consumer, assert_blocked, assert_released
 
 LIMIT = 0.25
 
@@ -33,7 +34,7 @@ def open_from(gateway: Gateway, client: str, stack: contextlib.ExitStack) -> Any
 
 @both_schemes
 @every_client
-def test_silence(streamguard_gateway: Factory, stack: contextlib.ExitStack, client: str, tls: bool) -> None:
+def test_silence(streamguard_gateway: Serve, stack: contextlib.ExitStack, client: str, tls: bool) -> None:
     """`idle` fires in a blocked read, on time, though the library's own timeout is shorter: all that came was delivered."""
     gateway = streamguard_gateway(f"{CLIENTS[client].start}\nstall", tls=tls)
     stream = guard(open_from(gateway, client, stack), idle=LIMIT)
@@ -44,7 +45,7 @@ def test_silence(streamguard_gateway: Factory, stack: contextlib.ExitStack, clie
     assert isinstance(error, StreamInactivityTimeoutError), error
     assert (error.phase, error.limit) == ("idle", LIMIT)
     assert error.elapsed >= LIMIT
-    assert monotonic() - stalled < LIMIT + PROMPT
+    assert monotonic() - stalled < LIMIT + PATIENCE
     assert len(consumer.items) >= 1
     if client in MODELS:
         assert error.partial_text == "hello"
@@ -54,7 +55,7 @@ def test_silence(streamguard_gateway: Factory, stack: contextlib.ExitStack, clie
 
 @both_schemes
 @every_client
-def test_cancel(streamguard_gateway: Factory, stack: contextlib.ExitStack, client: str, tls: bool) -> None:
+def test_cancel(streamguard_gateway: Serve, stack: contextlib.ExitStack, client: str, tls: bool) -> None:
     """A cancel from another thread frees the consumer, wakes the blocked reader, and the server sees the close."""
     gateway = streamguard_gateway(f"{CLIENTS[client].start}\nstall", tls=tls)
     stream = guard(open_from(gateway, client, stack), idle=60)
@@ -69,7 +70,7 @@ def test_cancel(streamguard_gateway: Factory, stack: contextlib.ExitStack, clien
 
 
 @every_client
-def test_close(streamguard_gateway: Factory, stack: contextlib.ExitStack, client: str) -> None:
+def test_close(streamguard_gateway: Serve, stack: contextlib.ExitStack, client: str) -> None:
     """A close from another thread ends the loop quietly, and cuts all the same."""
     gateway = streamguard_gateway(f"{CLIENTS[client].start}\nstall")
     stream = guard(open_from(gateway, client, stack), idle=60)
@@ -83,7 +84,7 @@ def test_close(streamguard_gateway: Factory, stack: contextlib.ExitStack, client
 
 
 @every_client
-def test_left_in_the_middle(streamguard_gateway: Factory, stack: contextlib.ExitStack, client: str) -> None:
+def test_left_in_the_middle(streamguard_gateway: Serve, stack: contextlib.ExitStack, client: str) -> None:
     """A `break` out of a `with` block frees reader and socket."""
     gateway = streamguard_gateway(f"{CLIENTS[client].start}\nstall")
     with guard(open_from(gateway, client, stack), idle=60) as stream:
@@ -95,7 +96,7 @@ def test_left_in_the_middle(streamguard_gateway: Factory, stack: contextlib.Exit
 
 
 @every_client
-def test_total(streamguard_gateway: Factory, stack: contextlib.ExitStack, client: str) -> None:
+def test_total(streamguard_gateway: Serve, stack: contextlib.ExitStack, client: str) -> None:
     """`total` ends a stream that is silent from its first byte."""
     head = CLIENTS[client].start.split("\n")[0] if client == "botocore" else "headers"
     gateway = streamguard_gateway(f"{head}\nstall")
@@ -109,7 +110,7 @@ def test_total(streamguard_gateway: Factory, stack: contextlib.ExitStack, client
 
 @both_schemes
 @every_client
-def test_complete(streamguard_gateway: Factory, stack: contextlib.ExitStack, client: str, tls: bool) -> None:
+def test_complete(streamguard_gateway: Serve, stack: contextlib.ExitStack, client: str, tls: bool) -> None:
     """A stream that ends as it should ends quietly, with its message put together where there is one."""
     gateway = streamguard_gateway(f"{CLIENTS[client].start}\nwait 0.15\n{CLIENTS[client].end}", tls=tls)
     stream = guard(open_from(gateway, client, stack), idle=10)
@@ -124,7 +125,7 @@ def test_complete(streamguard_gateway: Factory, stack: contextlib.ExitStack, cli
 
 
 @pytest.mark.parametrize("client", MODELS)
-def test_what_breaks_off_is_incomplete(streamguard_gateway: Factory, stack: contextlib.ExitStack, client: str) -> None:
+def test_what_breaks_off_is_incomplete(streamguard_gateway: Serve, stack: contextlib.ExitStack, client: str) -> None:
     """A body that ends well-framed but in the middle of a message is an error, though most SDKs end quietly there."""
     gateway = streamguard_gateway(CLIENTS[client].start)
     consumer = Consumer(guard(open_from(gateway, client, stack)))
@@ -134,7 +135,7 @@ def test_what_breaks_off_is_incomplete(streamguard_gateway: Factory, stack: cont
 
 
 @pytest.mark.parametrize("client", MODELS)
-def test_strict_false_accepts_it(streamguard_gateway: Factory, stack: contextlib.ExitStack, client: str) -> None:
+def test_strict_false_accepts_it(streamguard_gateway: Serve, stack: contextlib.ExitStack, client: str) -> None:
     """For gateways that always end so."""
     gateway = streamguard_gateway(CLIENTS[client].start)
     stream = guard(open_from(gateway, client, stack), strict=False)
@@ -145,7 +146,7 @@ def test_strict_false_accepts_it(streamguard_gateway: Factory, stack: contextlib
 @pytest.mark.parametrize("size", ["-ffffffffffffffffffff", "-5", "ffffffffffffffffffff", "no size"])
 @pytest.mark.parametrize("client", ["requests", "urllib3", "http.client", "urlopen"])
 def test_a_chunk_of_an_impossible_size(
-    streamguard_gateway: Factory, stack: contextlib.ExitStack, client: str, size: str
+    streamguard_gateway: Serve, stack: contextlib.ExitStack, client: str, size: str
 ) -> None:
     """A fault of the transport, behind what had come: also where Python's own client lets an OverflowError out."""
     gateway = streamguard_gateway(f"chat hello\nwire {size}\\r\\nabc\\r\\n\nclose")
@@ -158,7 +159,7 @@ def test_a_chunk_of_an_impossible_size(
 @pytest.mark.parametrize("encoding", ["gzip", "gzip-members", "deflate"])
 @pytest.mark.parametrize("client", ["requests", "urllib3", "http.client", "urlopen"])
 def test_an_encoded_body_is_decoded(
-    streamguard_gateway: Factory, stack: contextlib.ExitStack, client: str, encoding: str
+    streamguard_gateway: Serve, stack: contextlib.ExitStack, client: str, encoding: str
 ) -> None:
     """By whoever does it: Python's own client leaves that to its caller."""
     gateway = streamguard_gateway("chat hello\nchat  you\nfinish\ndone", encoding=encoding)
@@ -167,7 +168,7 @@ def test_an_encoded_body_is_decoded(
     assert stream.text == "hello you"
 
 
-def test_a_body_of_which_some_was_read_is_given_as_it_is(streamguard_gateway: Factory) -> None:
+def test_a_body_of_which_some_was_read_is_given_as_it_is(streamguard_gateway: Serve) -> None:
     """It is too late to decode it: the rest of the bytes comes, as Python's own client gives them."""
     gateway = streamguard_gateway("chat hello\nfinish\ndone", encoding="gzip")
     connection = http.client.HTTPConnection(urlsplit(gateway.url).netloc)

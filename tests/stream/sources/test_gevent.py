@@ -2,8 +2,7 @@
 
 import pytest
 
-from ...core.helpers import run_script
-from .clients import Factory
+from ...helpers import Serve, run_script
 
 pytest.importorskip("gevent")
 
@@ -41,7 +40,7 @@ print([job.value for job in jobs], ticks > 5)
 """
 
 
-def test_under_gevent(streamguard_gateway: Factory) -> None:
+def test_under_gevent(streamguard_gateway: Serve) -> None:
     """Each is cut on time, while the other greenlets run, and none is left behind."""
     gateway = streamguard_gateway("chat hello\nstall")
     seen = run_script(_SCRIPT, gateway.url, prelude="")

@@ -18,7 +18,7 @@ from streamguard import (
     guard,
 )
 
-from .clients import PROMPT, Consumer, assert_blocked, assert_released
+from .clients import PATIENCE, Consumer, assert_blocked, assert_released
 
 
 class Service(grpc.GenericRpcHandler):
@@ -51,7 +51,7 @@ def _warm() -> None:
     port = server.add_insecure_port("127.0.0.1:0")
     server.start()
     with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
-        grpc.channel_ready_future(channel).result(PROMPT)
+        grpc.channel_ready_future(channel).result(PATIENCE)
     server.stop(0).wait()
 
 
@@ -89,7 +89,7 @@ def test_silence_is_cut(ask: Any, service: Service) -> None:
     assert isinstance(error, StreamInactivityTimeoutError)
     assert error.elapsed >= 0.2
     assert consumer.items == [b"one", b"two"]
-    assert service.left.wait(PROMPT)
+    assert service.left.wait(PATIENCE)
     assert_released(stream)
 
 
@@ -97,12 +97,12 @@ def test_cancel(ask: Any, service: Service) -> None:
     """A cancel from another thread wakes the blocked reader, and the server sees it."""
     stream = guard(ask(b"long"), idle=60)
     consumer = Consumer(stream)
-    assert service.silent.wait(PROMPT)
+    assert service.silent.wait(PATIENCE)
     assert_blocked(stream)
     assert not service.left.is_set()
     stream.cancel()
     assert isinstance(consumer.wait(), StreamCancelledError)
-    assert service.left.wait(PROMPT)
+    assert service.left.wait(PATIENCE)
     assert_released(stream)
 
 
@@ -110,7 +110,7 @@ def test_left_in_the_middle(ask: Any, service: Service) -> None:
     """A `break` out of a `with` block cancels the call."""
     with guard(ask(b"long"), idle=60) as stream:
         assert next(stream) == b"one"
-    assert service.left.wait(PROMPT)
+    assert service.left.wait(PATIENCE)
     assert_released(stream)
 
 

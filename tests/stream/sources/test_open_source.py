@@ -29,7 +29,9 @@ from streamguard import (
     guard,
 )
 
-from .clients import CLIENTS, PROMPT, Consumer, Factory, assert_released, reader_of
+from ...helpers import Serve
+from ..helpers import reader_of
+from .clients import CLIENTS, PATIENCE, Consumer, assert_released
 
 HTTP = ("requests", "urllib3", "http.client", "httpx", "httpx2")
 
@@ -133,7 +135,7 @@ class TestAbandon:
         assert (stream.report.abandoned_threads, abandoned_threads() - before) == (1, 1)
         assert reader_of(stream) is not None
         tap.turn_off()
-        end = time.monotonic() + PROMPT
+        end = time.monotonic() + PATIENCE
         while abandoned_threads() > before:
             assert time.monotonic() < end
             time.sleep(0.005)
@@ -337,7 +339,7 @@ class TestOptions:
         stream = guard(tap, interrupt=off.set)
         next(stream)
         del tap, stream
-        end = time.monotonic() + PROMPT
+        end = time.monotonic() + PATIENCE
         while gone() is not None:
             assert time.monotonic() < end
             gc.collect()
@@ -353,7 +355,7 @@ class _AsyncBody(httpx.AsyncByteStream):
 class TestHTTP:
     """Responses: judged, decoded and let go of as in guarded_stream()."""
 
-    def test_every_decoder(self, streamguard_gateway: Factory, stack: contextlib.ExitStack) -> None:
+    def test_every_decoder(self, streamguard_gateway: Serve, stack: contextlib.ExitStack) -> None:
         """`decode=` as there."""
         gateway = streamguard_gateway("chat a\nfinish\ndone")
         client = stack.enter_context(httpx.Client())
@@ -370,7 +372,7 @@ class TestHTTP:
     @pytest.mark.parametrize("framing", ["chunked", "length", "close", "http10"])
     @pytest.mark.parametrize("encoding", [None, "gzip", "deflate"])
     def test_every_framing(
-        self, streamguard_gateway: Factory, stack: contextlib.ExitStack, framing: str, encoding: str | None
+        self, streamguard_gateway: Serve, stack: contextlib.ExitStack, framing: str, encoding: str | None
     ) -> None:
         """Chunks come promptly from httpx, whatever is between."""
         gateway = streamguard_gateway("chat a\nwait 0.2\nchat b\ndone", framing=framing, encoding=encoding)
@@ -380,7 +382,7 @@ class TestHTTP:
         assert gateway.requests[0].reached["done"] == 0
         assert stream.read() == "ab"
 
-    def test_a_status_is_an_error(self, streamguard_gateway: Factory, stack: contextlib.ExitStack) -> None:
+    def test_a_status_is_an_error(self, streamguard_gateway: Serve, stack: contextlib.ExitStack) -> None:
         """With what the server said, in all HTTP libraries."""
         gateway = streamguard_gateway('headers 503 retry-after: 7\nbody {"error":{"message":"busy"}}')
         for name in HTTP:
@@ -388,7 +390,7 @@ class TestHTTP:
                 next(guard(CLIENTS[name].open(gateway, stack)))
             assert (caught.value.status_code, caught.value.retry_after) == (503, 7)
 
-    def test_what_is_no_event_stream_is_an_error(self, streamguard_gateway: Factory, stack: contextlib.ExitStack) -> None:
+    def test_what_is_no_event_stream_is_an_error(self, streamguard_gateway: Serve, stack: contextlib.ExitStack) -> None:
         """In all HTTP libraries; `decode="bytes"` takes it."""
         gateway = streamguard_gateway('body {"a": 1}')
         for name in HTTP:
@@ -396,7 +398,7 @@ class TestHTTP:
                 next(guard(CLIENTS[name].open(gateway, stack)))
             assert guard(CLIENTS[name].open(gateway, stack), decode="bytes").read() == b'{"a": 1}'
 
-    def test_a_short_body_is_an_error(self, streamguard_gateway: Factory, stack: contextlib.ExitStack) -> None:
+    def test_a_short_body_is_an_error(self, streamguard_gateway: Serve, stack: contextlib.ExitStack) -> None:
         """Also where the library itself would say nothing of it."""
         gateway = streamguard_gateway("chat a\nclose", framing="length", length=1000)
         for name in HTTP:
@@ -405,7 +407,7 @@ class TestHTTP:
             assert [chunk.text for chunk in consumer.items] == ["a"]
 
     @pytest.mark.parametrize("library", ["requests", "urllib3", "httpx"])
-    def test_a_body_that_is_here_already(self, streamguard_gateway: Factory, library: str) -> None:
+    def test_a_body_that_is_here_already(self, streamguard_gateway: Serve, library: str) -> None:
         """It needs no cut, and is read like any."""
         gateway = streamguard_gateway("chat a\ndone")
         if library == "requests":
@@ -419,7 +421,7 @@ class TestHTTP:
                 response = client.get(gateway.url)
         assert guard(response).read() == "a"
 
-    def test_a_late_cut_never_hits_the_next_user(self, streamguard_gateway: Factory, stack: contextlib.ExitStack) -> None:
+    def test_a_late_cut_never_hits_the_next_user(self, streamguard_gateway: Serve, stack: contextlib.ExitStack) -> None:
         """A connection that is back in its pool is no longer held, and the response is as it was."""
         gateway = streamguard_gateway("chat a\nfinish", "chat b\nwait 0.2\ndone")
         client = stack.enter_context(httpx.Client())
@@ -433,7 +435,7 @@ class TestHTTP:
         assert second.read() == "b"
         assert gateway.connections == 1
 
-    def test_responses_are_closed_at_the_end(self, streamguard_gateway: Factory, stack: contextlib.ExitStack) -> None:
+    def test_responses_are_closed_at_the_end(self, streamguard_gateway: Serve, stack: contextlib.ExitStack) -> None:
         """The guard takes over what it was given."""
         gateway = streamguard_gateway("chat a\nstall")
         client = stack.enter_context(httpx.Client())

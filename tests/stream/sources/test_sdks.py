@@ -26,8 +26,9 @@ from streamguard import (
 )
 from streamguard.testing import Gateway
 
+from ...helpers import Serve
 from . import wire
-from .clients import CLIENTS, PROMPT, Consumer, Factory, assert_released
+from .clients import CLIENTS, PATIENCE, Consumer, assert_released
 
 Stack = contextlib.ExitStack
 CHAT = "chat hello\nfinish\nusage 3 5\ndone"
@@ -44,7 +45,7 @@ def ask_claude(client: anthropic.Anthropic) -> Any:
 class TestOpenAI:
     """`openai.Stream`, and the helper streams around it."""
 
-    def test_chunks_are_the_sdks_own(self, streamguard_gateway: Factory, stack: Stack) -> None:
+    def test_chunks_are_the_sdks_own(self, streamguard_gateway: Serve, stack: Stack) -> None:
         """They come through as they are; the message, the usage and the response's head are there besides."""
         gateway = streamguard_gateway(f"headers x-request-id: req_1\n{CHAT}")
         with guard(chat(wire.openai_client(gateway, stack)), name="sdk") as stream:
@@ -58,7 +59,7 @@ class TestOpenAI:
         assert (report.status_code, report.request_id, report.host) == (200, "req_1", gateway.url.removeprefix("http://"))
         assert stream.response.headers["X-Request-Id"] == "req_1"
 
-    def test_tool_calls_are_put_together(self, streamguard_gateway: Factory, stack: Stack) -> None:
+    def test_tool_calls_are_put_together(self, streamguard_gateway: Serve, stack: Stack) -> None:
         """As those of our own chunks are."""
         head = '"choices":[{"index":0,"finish_reason":null,"delta":{"tool_calls":[{"index":0'
         gateway = streamguard_gateway(
@@ -70,34 +71,34 @@ class TestOpenAI:
             list(stream)
         assert stream.message.tool_calls == (ToolCall("call_1", "f", "{}"),)
 
-    def test_read_returns_the_text(self, streamguard_gateway: Factory, stack: Stack) -> None:
+    def test_read_returns_the_text(self, streamguard_gateway: Serve, stack: Stack) -> None:
         """As `guarded_stream()` does; so it does for a function that opens the stream."""
         gateway = streamguard_gateway(CHAT)
         client = wire.openai_client(gateway, stack)
         assert guard(chat(client)).read() == "hello"
         assert guard(lambda: chat(client)).read() == "hello"
 
-    def test_counts_and_decode_work_on_the_objects(self, streamguard_gateway: Factory, stack: Stack) -> None:
+    def test_counts_and_decode_work_on_the_objects(self, streamguard_gateway: Serve, stack: Stack) -> None:
         """`has_content` looks into them; a callable turns each into something else, or skips it."""
         client = wire.openai_client(streamguard_gateway(CHAT), stack)
         assert [has_content(chunk) for chunk in guard(chat(client))] == [True, False, False]
         texts = guard(chat(client), decode=lambda chunk: chunk.choices[0].delta.content if chunk.choices else None)
         assert list(texts) == ["hello"]
 
-    def test_what_does_not_count_does_not_rearm_idle(self, streamguard_gateway: Factory, stack: Stack) -> None:
+    def test_what_does_not_count_does_not_rearm_idle(self, streamguard_gateway: Serve, stack: Stack) -> None:
         """Empty chunks for ever are silence, if the caller says so."""
         gateway = streamguard_gateway('chat hello\nloop forever\nevent {"choices":[]}\nwait 0.02\nendloop')
         consumer = Consumer(guard(chat(wire.openai_client(gateway, stack)), idle=0.2, counts=has_content))
         assert isinstance(consumer.wait(), StreamInactivityTimeoutError)
         assert len(consumer.items) > 2
 
-    def test_an_empty_stream_is_an_error(self, streamguard_gateway: Factory, stack: Stack) -> None:
+    def test_an_empty_stream_is_an_error(self, streamguard_gateway: Serve, stack: Stack) -> None:
         """The SDK ends quietly where a 200 holds nothing at all."""
         gateway = streamguard_gateway("headers")
         with pytest.raises(EmptyStreamError):
             list(guard(chat(wire.openai_client(gateway, stack))))
 
-    def test_an_error_in_the_stream_is_the_sdks_own(self, streamguard_gateway: Factory, stack: Stack) -> None:
+    def test_an_error_in_the_stream_is_the_sdks_own(self, streamguard_gateway: Serve, stack: Stack) -> None:
         """What is no fault of the transport comes through as it is, behind what came before it."""
         gateway = streamguard_gateway("chat hello\nerror boom")
         stream = guard(chat(wire.openai_client(gateway, stack)))
@@ -107,7 +108,7 @@ class TestOpenAI:
         assert (error.message, len(consumer.items)) == ("boom", 1)
         assert (stream.report.outcome, stream.report.error_type) == ("error", "APIError")
 
-    def test_a_reset_is_a_transport_error(self, streamguard_gateway: Factory, stack: Stack) -> None:
+    def test_a_reset_is_a_transport_error(self, streamguard_gateway: Serve, stack: Stack) -> None:
         """With the SDK's exception as its cause."""
         gateway = streamguard_gateway("chat hello\nwait 0.1\nreset")
         error = Consumer(guard(chat(wire.openai_client(gateway, stack)))).wait()
@@ -115,7 +116,7 @@ class TestOpenAI:
         assert (error.code, error.partial_text) == ("ECONNRESET", "hello")
         assert isinstance(error.__cause__, openai.APIConnectionError)
 
-    def test_a_failed_response_is_an_error(self, streamguard_gateway: Factory, stack: Stack) -> None:
+    def test_a_failed_response_is_an_error(self, streamguard_gateway: Serve, stack: Stack) -> None:
         """The SDK hands `response.failed` over like any event, and ends quietly."""
         gateway = streamguard_gateway(f"{wire.RESPONSES_START}\n{wire.RESPONSES_FAILED}")
         source = CLIENTS["openai-responses"].open(gateway, stack)
@@ -124,7 +125,7 @@ class TestOpenAI:
         assert isinstance(error, InStreamError)
         assert (error.code, error.partial_text, len(consumer.items)) == ("server_error", "hello", 4)
 
-    def test_responses_are_complete_though_the_server_lingers(self, streamguard_gateway: Factory, stack: Stack) -> None:
+    def test_responses_are_complete_though_the_server_lingers(self, streamguard_gateway: Serve, stack: Stack) -> None:
         """`response.completed` is the end."""
         gateway = streamguard_gateway(f"{wire.RESPONSES_START}\n{wire.RESPONSES_END}\nlinger")
         stream = guard(CLIENTS["openai-responses"].open(gateway, stack), idle=60)
@@ -133,16 +134,16 @@ class TestOpenAI:
         deltas: list[ResponseStreamEvent] = [item for item in consumer.items if isinstance(item, ResponseTextDeltaEvent)]
         assert [event.delta for event in deltas if isinstance(event, ResponseTextDeltaEvent)] == ["hello"]
         assert stream.message.usage == {"input_tokens": 3, "output_tokens": 5, "total_tokens": 8}
-        assert gateway.wait_left(timeout=PROMPT).during == "linger"
+        assert gateway.wait_left(timeout=PATIENCE).during == "linger"
 
-    def test_the_client_is_of_use_behind_a_cut(self, streamguard_gateway: Factory, stack: Stack) -> None:
+    def test_the_client_is_of_use_behind_a_cut(self, streamguard_gateway: Serve, stack: Stack) -> None:
         """Only the connection of the cut stream is gone."""
         gateway = streamguard_gateway("chat hello\nstall", CHAT)
         client = wire.openai_client(gateway, stack)
         assert isinstance(Consumer(guard(chat(client), idle=0.1)).wait(), StreamInactivityTimeoutError)
         assert guard(chat(client)).read() == "hello"
 
-    def test_a_manager_is_entered(self, streamguard_gateway: Factory, stack: Stack) -> None:
+    def test_a_manager_is_entered(self, streamguard_gateway: Serve, stack: Stack) -> None:
         """`client.chat.completions.stream(...)` opens nothing before it is entered: guard() does that, and leaves it."""
         gateway = streamguard_gateway(CHAT)
         client = wire.openai_client(gateway, stack)
@@ -154,7 +155,7 @@ class TestOpenAI:
 class TestAnthropic:
     """`anthropic.Stream` and `MessageStream`."""
 
-    def test_events_are_the_sdks_own(self, streamguard_gateway: Factory, stack: Stack) -> None:
+    def test_events_are_the_sdks_own(self, streamguard_gateway: Serve, stack: Stack) -> None:
         """They come through as they are, without the pings that the SDK swallows."""
         gateway = streamguard_gateway(f"{wire.ANTHROPIC_START}\n{wire.ANTHROPIC_END}\nlinger")
         with guard(ask_claude(wire.anthropic_client(gateway, stack)), idle=60) as stream:
@@ -166,9 +167,9 @@ class TestAnthropic:
         assert stream.message == Message(
             text="hello", finish_reason="end_turn", usage={"input_tokens": 3, "output_tokens": 9}
         )
-        assert gateway.wait_left(timeout=PROMPT).during == "linger"
+        assert gateway.wait_left(timeout=PATIENCE).during == "linger"
 
-    def test_an_error_event_is_the_sdks_own(self, streamguard_gateway: Factory, stack: Stack) -> None:
+    def test_an_error_event_is_the_sdks_own(self, streamguard_gateway: Serve, stack: Stack) -> None:
         """An overload in the middle is anthropic's exception."""
         overloaded = wire.event(type="error", error={"type": "overloaded_error", "message": "Overloaded"})
         gateway = streamguard_gateway(f"{wire.ANTHROPIC_START}\n{overloaded}")
@@ -176,7 +177,7 @@ class TestAnthropic:
         assert isinstance(error, anthropic.APIStatusError)
         assert "Overloaded" in str(error)
 
-    def test_a_stop_reason_is_enough(self, streamguard_gateway: Factory, stack: Stack) -> None:
+    def test_a_stop_reason_is_enough(self, streamguard_gateway: Serve, stack: Stack) -> None:
         """A gateway that leaves `message_stop` out, and lingers, is complete after a second of grace."""
         end = wire.ANTHROPIC_END.rpartition("\n")[0]
         gateway = streamguard_gateway(f"{wire.ANTHROPIC_START}\n{end}\nstall")
@@ -188,7 +189,7 @@ class TestAnthropic:
 class TestBedrock:
     """botocore's event stream."""
 
-    def test_events_are_botocores_dicts(self, streamguard_gateway: Factory, stack: Stack) -> None:
+    def test_events_are_botocores_dicts(self, streamguard_gateway: Serve, stack: Stack) -> None:
         """They come through as they are, and the request's id is in the report."""
         gateway = streamguard_gateway(f"{wire.BEDROCK_START}\n{wire.BEDROCK_END}")
         stream = guard(CLIENTS["botocore"].open(gateway, stack))
@@ -197,7 +198,7 @@ class TestBedrock:
         assert events[1]["contentBlockDelta"]["delta"] == {"text": "hello"}
         assert (stream.report.outcome, stream.report.request_id) == ("completed", "aws-1")
 
-    def test_an_exception_frame_is_botocores_own(self, streamguard_gateway: Factory, stack: Stack) -> None:
+    def test_an_exception_frame_is_botocores_own(self, streamguard_gateway: Serve, stack: Stack) -> None:
         """A throttling in the middle comes through."""
         frame = wire.bedrock("throttlingException", {"message": "slow down"}, "exception")
         gateway = streamguard_gateway(f"{wire.BEDROCK_START}\n{frame}")
@@ -205,7 +206,7 @@ class TestBedrock:
         assert isinstance(consumer.wait(), EventStreamError)
         assert len(consumer.items) == 2
 
-    def test_a_broken_body_is_a_transport_error(self, streamguard_gateway: Factory, stack: Stack) -> None:
+    def test_a_broken_body_is_a_transport_error(self, streamguard_gateway: Serve, stack: Stack) -> None:
         """A connection that is lost in the middle of a chunked body."""
         gateway = streamguard_gateway(f"{wire.BEDROCK_START}\nclose")
         error = Consumer(guard(CLIENTS["botocore"].open(gateway, stack))).wait()
@@ -227,7 +228,7 @@ class TestBedrock:
         assert isinstance(error, TransportError)
         assert (error.code, len(attempts)) == ("ECONNREFUSED", 2)
 
-    def test_its_status_is_asked_for_a_retry(self, streamguard_gateway: Factory, stack: Stack) -> None:
+    def test_its_status_is_asked_for_a_retry(self, streamguard_gateway: Serve, stack: Stack) -> None:
         """`status=` looks into botocore's ClientError."""
         denied = 'headers 403 content-type: application/json\nbody {"message":"no"}'
         gateway = streamguard_gateway(denied, denied, f"{wire.BEDROCK_START}\n{wire.BEDROCK_END}")
@@ -246,30 +247,30 @@ class TestBedrock:
 class TestOpening:
     """A function that opens the stream: what happens while it does, and again."""
 
-    def test_silence_before_the_first_chunk_is_retried(self, streamguard_gateway: Factory, stack: Stack) -> None:
+    def test_silence_before_the_first_chunk_is_retried(self, streamguard_gateway: Serve, stack: Stack) -> None:
         """The default policy opens another one; the first is cut."""
         gateway = streamguard_gateway("headers\nstall", CHAT)
         client = wire.openai_client(gateway, stack)
         stream = guard(lambda: chat(client), first=0.2)
         assert stream.read() == "hello"
         assert (stream.report.attempts, len(gateway.requests)) == (2, 2)
-        assert gateway.wait_left(1, timeout=PROMPT).during == "stall"
+        assert gateway.wait_left(1, timeout=PATIENCE).during == "stall"
 
-    def test_silence_behind_a_chunk_is_not(self, streamguard_gateway: Factory, stack: Stack) -> None:
+    def test_silence_behind_a_chunk_is_not(self, streamguard_gateway: Serve, stack: Stack) -> None:
         """A second attempt would repeat what was handed over."""
         gateway = streamguard_gateway("chat hello\nstall", CHAT)
         client = wire.openai_client(gateway, stack)
         assert isinstance(Consumer(guard(lambda: chat(client), idle=0.1)).wait(), StreamInactivityTimeoutError)
         assert len(gateway.requests) == 1
 
-    def test_the_sdks_own_exception_is_raised(self, streamguard_gateway: Factory, stack: Stack) -> None:
+    def test_the_sdks_own_exception_is_raised(self, streamguard_gateway: Serve, stack: Stack) -> None:
         """A 401 is openai's, and not retried."""
         gateway = streamguard_gateway('headers 401\nbody {"error":{"message":"no key"}}')
         client = wire.openai_client(gateway, stack)
         assert isinstance(Consumer(guard(lambda: chat(client))).wait(), openai.AuthenticationError)
         assert len(gateway.requests) == 1
 
-    def test_its_status_and_retry_after_are_asked(self, streamguard_gateway: Factory, stack: Stack) -> None:
+    def test_its_status_and_retry_after_are_asked(self, streamguard_gateway: Serve, stack: Stack) -> None:
         """`status=` holds for the SDK's exceptions as for ours, and the server's wish is obeyed."""
         limited = 'headers 429 retry-after: 0.3\nbody {"error":{"message":"slow"}}'
         gateway = streamguard_gateway(limited, CHAT)
@@ -279,14 +280,14 @@ class TestOpening:
         first, second = gateway.requests
         assert second.at - first.at >= 0.3
 
-    def test_its_type_is_asked(self, streamguard_gateway: Factory, stack: Stack) -> None:
+    def test_its_type_is_asked(self, streamguard_gateway: Serve, stack: Stack) -> None:
         """`on=` takes the SDK's own exception types, below ours too."""
         gateway = streamguard_gateway("headers\nreset", CHAT)
         client = wire.openai_client(gateway, stack)
         stream = guard(lambda: chat(client), retry=before_first_chunk(on={openai.APIConnectionError}))
         assert stream.read() == "hello"
 
-    def test_its_own_timeout_is_a_timeout(self, streamguard_gateway: Factory, stack: Stack) -> None:
+    def test_its_own_timeout_is_a_timeout(self, streamguard_gateway: Serve, stack: Stack) -> None:
         """An `openai.APITimeoutError` while opening is a TransportTimeoutError, and retried by default."""
         gateway = streamguard_gateway("stall", CHAT)
         client = wire.openai_client(gateway, stack, timeout=0.2)
@@ -294,7 +295,7 @@ class TestOpening:
         assert stream.read() == "hello"
         assert stream.report.attempts == 2
 
-    def test_a_silent_opening_frees_the_consumer(self, streamguard_gateway: Factory, stack: Stack) -> None:
+    def test_a_silent_opening_frees_the_consumer(self, streamguard_gateway: Serve, stack: Stack) -> None:
         """On time; the thread is left to the SDK's own timeout, and counted."""
         gateway = streamguard_gateway("stall")
         client = wire.openai_client(gateway, stack, timeout=0.6)
@@ -302,20 +303,20 @@ class TestOpening:
         error = Consumer(stream).wait()
         assert isinstance(error, TransportTimeoutError)
         assert (error.phase, stream.report.abandoned_threads) == ("response", 1)
-        assert gateway.wait_left(timeout=PROMPT).during == "stall"
+        assert gateway.wait_left(timeout=PATIENCE).during == "stall"
         gone = threading.Event()
         while any(thread.name.startswith("streamguard-reader") for thread in threading.enumerate()):
             gone.wait(0.01)
 
-    def test_what_opens_too_late_is_closed(self, streamguard_gateway: Factory, stack: Stack) -> None:
+    def test_what_opens_too_late_is_closed(self, streamguard_gateway: Serve, stack: Stack) -> None:
         """Nobody is there to read it any more."""
         gateway = streamguard_gateway("wait 0.4\nchat hello\nstall")
         client = wire.openai_client(gateway, stack)
         stream = guard(lambda: chat(client), connect=0.1, response=0.1, retry=None)
         assert isinstance(Consumer(stream).wait(), TransportTimeoutError)
-        assert gateway.wait_left(timeout=PROMPT).during in ("chat", "stall")
+        assert gateway.wait_left(timeout=PATIENCE).during in ("chat", "stall")
 
-    def test_our_adapter_is_cut_while_it_opens(self, streamguard_gateway: Factory, stack: Stack) -> None:
+    def test_our_adapter_is_cut_while_it_opens(self, streamguard_gateway: Serve, stack: Stack) -> None:
         """What connects through `streamguard.Adapter` inside of the function is cut there too."""
         gateway = streamguard_gateway("stall")
         session = stack.enter_context(streamguard.Session())

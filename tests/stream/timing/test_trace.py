@@ -1,6 +1,5 @@
 """The trace of a stream: bounded, in order, and true to the longest gaps."""
 
-from collections.abc import Callable
 from itertools import accumulate, pairwise
 
 import pytest
@@ -9,9 +8,8 @@ from hypothesis import strategies as st
 
 from streamguard import HEARTBEAT, StreamInactivityTimeoutError, before_first_chunk, deadline, guarded_stream
 from streamguard._stream.timing.trace import TraceRecorder
-from streamguard.testing import Gateway
 
-Serve = Callable[..., Gateway]
+from ...helpers import Serve
 
 steps = st.lists(st.floats(0.001, 100, allow_nan=False), min_size=1, max_size=3000)
 

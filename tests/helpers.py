@@ -1,4 +1,4 @@
-"""What these tests share: waiting for a condition, threads, and scripts in an interpreter of their own."""
+"""What the tests share: waiting for a condition, threads, and scripts in an interpreter of their own."""
 
 import contextlib
 import os
@@ -13,8 +13,12 @@ from typing import Any
 
 from streamguard import GuardedStream
 from streamguard._core.clock import monotonic
+from streamguard.testing import Gateway
 
-ROOT = Path(__file__).parent.parent.parent
+ROOT = Path(__file__).parent.parent
+
+Serve = Callable[..., Gateway]
+"""The fixture `streamguard_gateway`, or its TLS twin."""
 
 PROMPT = 2.0
 """Seconds for what takes milliseconds: generous, for a busy machine."""
@@ -125,6 +129,13 @@ def in_threads(count: int, work: Callable[[int], object]) -> list[threading.Thre
     for thread in threads:
         thread.start()
     return threads
+
+
+def in_thread(work: Callable[[], object]) -> threading.Thread:
+    """Run *work* in a daemon thread."""
+    thread = threading.Thread(target=work, daemon=True)
+    thread.start()
+    return thread
 
 
 def join(threads: list[threading.Thread]) -> None:

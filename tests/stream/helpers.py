@@ -1,0 +1,106 @@
+"""What the tests of streams share: lines for a gateway's script, streams consumed to their end, and retry policies."""
+
+import json
+import threading
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import tenacity
+
+from streamguard import GuardedStream, guarded_stream
+from streamguard._core.clock import monotonic
+from streamguard.testing import Gateway
+
+GOOD = "chat a\nchat b\nfinish\ndone"
+STALL = "headers\nstall"
+NOW = tenacity.wait_none()
+
+
+def choice(content: str | None = None, *, index: int = 0, finish: str | None = None, **delta: Any) -> dict[str, Any]:
+    """Return one choice of a chat chunk."""
+    text = {} if content is None else {"content": content}
+    return {"index": index, "delta": {**text, **delta}, "finish_reason": finish}
+
+
+def line(*choices: dict[str, Any], **more: Any) -> str:
+    """Return the script line of a chat chunk with these choices, and with *more* in the frame."""
+    return "event " + json.dumps({"choices": list(choices), **more})
+
+
+def script(*lines: str | Iterable[str]) -> str:
+    """Join lines, and lists of lines, to one script."""
+    return "\n".join(item if isinstance(item, str) else "\n".join(item) for item in lines)
+
+
+def policy(attempts: int = 3, **options: Any) -> tenacity.Retrying:
+    """Return a plain policy of tenacity's that retries after any failure, at once."""
+    return tenacity.Retrying(**{"stop": tenacity.stop_after_attempt(attempts), "wait": NOW, **options})
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """What the consumer of a stream got."""
+
+    stream: GuardedStream[Any]
+    chunks: list[Any]
+    error: Any
+    """The exception that the stream ended with; None at a quiet end."""
+    elapsed: float
+    """Seconds from the first `next()` to the end."""
+
+    @property
+    def texts(self) -> list[str]:
+        """The texts of the chunks, without empty ones."""
+        return [chunk.text for chunk in self.chunks if chunk.text]
+
+    @property
+    def text(self) -> str:
+        """All of the text."""
+        return "".join(self.texts)
+
+
+def stream_from(gateway: Gateway, **options: Any) -> GuardedStream[Any]:
+    """Return an unstarted chat stream from *gateway*, plain or TLS."""
+    if gateway.url.startswith("https"):
+        options.setdefault("verify", gateway.ca)
+    if "data" not in options:
+        options.setdefault("json", {"stream": True})
+    return guarded_stream("POST", f"{gateway.url}/v1/chat/completions", **options)
+
+
+def consume(stream: GuardedStream[Any], *, pause: float = 0.0) -> Run:
+    """Iterate to the end, sleeping *pause* seconds after each chunk."""
+    chunks: list[Any] = []
+    began = monotonic()
+    try:
+        for chunk in stream:
+            chunks.append(chunk)
+            time.sleep(pause)
+    except Exception as error:
+        return Run(stream, chunks, error, monotonic() - began)
+    return Run(stream, chunks, None, monotonic() - began)
+
+
+def ask(gateway: Gateway, **options: Any) -> Run:
+    """Run a chat stream from *gateway*, by default without retries."""
+    return consume(guarded_stream("POST", gateway.url, **{"retry": None, **options}))
+
+
+def failure(stream: GuardedStream[Any]) -> Any:
+    """Iterate to the end and return the error there, which must come."""
+    error = consume(stream).error
+    assert error is not None, stream.report
+    return error
+
+
+def reader_of(stream: GuardedStream[Any]) -> threading.Thread | None:
+    """Return the reader thread of *stream*, if it is alive."""
+    name = f"streamguard-reader-{stream.report.id}"
+    return next((thread for thread in threading.enumerate() if thread.name == name), None)
+
+
+def has_reader(stream: GuardedStream[Any]) -> bool:
+    """Return whether a reader thread of *stream* is alive."""
+    return reader_of(stream) is not None
