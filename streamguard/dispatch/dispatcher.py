@@ -13,11 +13,11 @@ from ._data.outcome import DispatchOutcome
 from ._data.status import CANCEL_ALL, USER_CANCEL
 from ._members.member import Member
 from ._turn.channel import Channel, MemberEvent
-from ._turn.dispatch_options import Prompt, plan_of
-from ._turn.execution import Execution, Follow, Limits, Mode, Plan
-from ._turn.session_lock import Custody
-from ._turn.settings import limits_of
+from ._turn.dispatch_options import Prompt, limits_of, plan_of
+from ._turn.execution import DispatchPlan, Execution, Follow, Mode
+from ._turn.session_lock import SessionLocks
 from ._turn.slots import SlotTable
+from ._turn.timer import TurnLimits
 from ._turn.turn import Services
 
 if TYPE_CHECKING:
@@ -123,8 +123,8 @@ class Dispatcher:
 
         self.records = records if isinstance(records, RecordStore) else RecordStore(records)
         self.writes = SafeWrites(self.records)
-        self.custody = Custody()
-        self._services = Services(SlotTable(), self.custody, self.writes)
+        self.session_locks = SessionLocks()
+        self._services = Services(SlotTable(), self.session_locks, self.writes)
         self._lock = threading.Lock()
         self._active: dict[str, Execution] = {}
         self._closed = False
@@ -224,10 +224,10 @@ class Dispatcher:
             self.writes.close()
 
     def run_recorded(
-        self, record: "ExecutionRecord", members: Sequence[Member], limits: Limits, on_end: Callable[[], object]
+        self, record: "ExecutionRecord", members: Sequence[Member], limits: TurnLimits, on_end: Callable[[], object]
     ) -> Execution:
         """Start what the records say already runs: for queues. *on_end* is called, in a thread of ours, when it is over."""
-        plan = Plan(record=record, members=tuple(members), prompt=record.prompt, limits=limits, recorded=True)
+        plan = DispatchPlan(record=record, members=tuple(members), prompt=record.prompt, limits=limits, recorded=True)
         return self._start(Execution(plan, self._services, on_end=on_end))
 
     def runs(self, execution_id: str) -> bool:

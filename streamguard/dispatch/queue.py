@@ -18,9 +18,9 @@ from ..telemetry.logs import log_line
 from ..telemetry.pools import take_place
 from ._data.status import USER_CANCEL, ExecutionStatus, StatusAndReason
 from ._members.member import Member
-from ._turn.dispatch_options import by_name
-from ._turn.execution import Execution, Limits, Mode
-from ._turn.settings import limits_of
+from ._turn.dispatch_options import by_name, limits_of
+from ._turn.execution import Execution, Mode
+from ._turn.timer import TurnLimits
 from .dispatcher import Dispatcher
 
 if TYPE_CHECKING:
@@ -234,7 +234,7 @@ class DispatchQueue:
         free = take_place("dispatch_queue")
         try:
             members = [self._members[name] for name in record.members]
-            limits = Limits(**record.options)
+            limits = TurnLimits(**record.options)
             on_end = functools.partial(self._ended, free)
             self._running[record.id] = self.dispatcher.run_recorded(record, members, limits, on_end=on_end)
         except (StreamguardError, LookupError, TypeError) as exc:

@@ -13,7 +13,7 @@ import pytest
 from streamguard import CancelToken, UsageError
 from streamguard._core.limits import NOT_GIVEN
 from streamguard.dispatch import CallableMember, CommandMember, Dispatcher, Event, Kind, TurnContext, TurnOutcome
-from streamguard.dispatch._turn.settings import limits_of
+from streamguard.dispatch._turn.dispatch_options import limits_of
 from streamguard.telemetry import DispatchFinished, TurnFinished, get_hooks, set_hooks
 
 from ..helpers import wait_until
@@ -163,8 +163,8 @@ def test_an_unknown_member_in_stop(dispatcher: Dispatcher) -> None:
 @pytest.mark.parametrize(
     ("arguments", "error", "message"),
     [
-        ({"members": []}, UsageError, "empty"),
-        ({"members": [says("a"), says("a")]}, UsageError, "'a' is given twice"),
+        ({"members": []}, UsageError, "members= must name at least one"),
+        ({"members": [says("a"), says("a")]}, UsageError, "members= names 'a' twice"),
         ({"members": "a"}, TypeError, "list of members"),
         ({"members": [object()]}, TypeError, "list of members"),
         ({"conversation": ""}, UsageError, "conversation="),
@@ -360,7 +360,7 @@ def test_a_second_stop_before_the_beginning_comes_too_late(dispatcher: Dispatche
 def test_members_may_come_from_any_iterable(dispatcher: Dispatcher) -> None:
     """A generator is read once; a member that is not in a list is refused with a sentence."""
     assert dispatcher.dispatch("c", (says(name, "x") for name in "ab"), "p").succeeded  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match="takes a list of members"):
+    with pytest.raises(TypeError, match="members= must be a list of members"):
         dispatcher.dispatch("c", says("a", "x"), "p")  # type: ignore[arg-type]
 
 

@@ -78,7 +78,7 @@ class CommandStream(Generic[T], Iterator[T]):
         spec, grace = plan.spec(), plan.grace_seconds()
         self.program = os.path.basename(spec.argv[0]) if spec.argv else ""
         limits = plan.limits()
-        self._watch = CommandWatch(self.program, plan.heard(), CommandClock(limits, monotonic()), plan.on_stall)
+        self._watch = CommandWatch(self.program, plan.readers(), CommandClock(limits, monotonic()), plan.on_stall)
         self._token = plan.token()
         try:
             self._process: Process[T] = self._made(spec, grace, spent=limits.deadline == 0)
@@ -160,9 +160,10 @@ class CommandStream(Generic[T], Iterator[T]):
         """The program's process id, which is its group's too; 0 if it was not started, as it was to be stopped already."""
         return self._process.pid
 
-    def look(self) -> ProcessSnapshot:
-        """Return what is to be seen of the program now: the ends of its output, its processes, their sockets."""
-        return self._watch.look()
+    @property
+    def snapshot(self) -> ProcessSnapshot | None:
+        """The state of the program when it was stopped: the ends of its output, its processes, their sockets."""
+        return self._watch.snapshot
 
     def signal(self, number: int) -> None:
         """Pass a signal on to the program and its group. Safe in a signal handler."""

@@ -16,7 +16,7 @@ FINISHED = "finished"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
+class CommandLimits:
     """What may take how long, in seconds; None is off.
 
     first:        to the first output. While it is on and nothing has come, it rules, and *idle* does not.
@@ -50,7 +50,7 @@ class LimitFired:
 class CommandClock:
     """All clocks of a command that was started at *now*."""
 
-    def __init__(self, limits: Limits, now: float) -> None:
+    def __init__(self, limits: CommandLimits, now: float) -> None:
         self._limits = limits
         self._start = now
         self._awaits_first = limits.first is not None

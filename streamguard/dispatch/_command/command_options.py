@@ -13,9 +13,9 @@ from ..._core.limits import seconds_of
 from ...errors import UsageError
 from .._formats import Pattern, make_format
 from .._process.spawn import Spec, check_argv
-from .command_clock import Limits
+from .command_clock import CommandLimits
 from .command_result import Stall
-from .command_watch import Heard
+from .command_watch import OutputReaders
 
 _LONGEST = threading.TIMEOUT_MAX / 4
 """Seconds: sums of a few of these are still what `threading` can wait for."""
@@ -82,16 +82,16 @@ class CommandPlan:
         """Raise UsageError, or TypeError, if this cannot be started as it is."""
         check_argv(self.spec().argv)
         self.limits()
-        self.heard()
+        self.readers()
         self.grace_seconds()
 
-    def limits(self) -> Limits:
+    def limits(self) -> CommandLimits:
         """Return the limits in seconds, the time that a surrounding `deadline()` leaves included."""
         total = seconds_of("total", self.total)
         if total is not None and total <= 0:
             raise UsageError(f"total={total:g} is already spent; None is off")
         ambient = current_deadline()
-        return Limits(
+        return CommandLimits(
             first=_phase("first", self.first),
             idle=_phase("idle", self.idle),
             total=total,
@@ -101,9 +101,9 @@ class CommandPlan:
             frames=self.frames,
         )
 
-    def heard(self) -> Heard:
+    def readers(self) -> OutputReaders:
         """Return fresh readers of the two outputs."""
-        return Heard(
+        return OutputReaders(
             stdout=make_format(self.format, ignore=self.ignore, final=self.final, split=self.events),
             stderr=make_format("lines", ignore=self.ignore, split=self.events),
             stderr_counts=self.format == "lines" and not self.stdout_only,

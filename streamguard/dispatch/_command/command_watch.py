@@ -29,8 +29,8 @@ class RawOutput:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Heard:
-    """How the two outputs are heard.
+class OutputReaders:
+    """How the two outputs are read.
 
     stdout, stderr: what reads them; what is output in stderr is handed over as `stderr`.
     stderr_counts:  whether what is output in stderr re-arms the limits on silence.
@@ -51,11 +51,11 @@ class CommandWatch:
     """The watch of one command (see `process.Watch`). *on_stall* runs before the stop, when a limit has fired."""
 
     def __init__(
-        self, program: str, heard: Heard, clock: CommandClock, on_stall: Callable[[Stall], object] | None = None
+        self, program: str, readers: OutputReaders, clock: CommandClock, on_stall: Callable[[Stall], object] | None = None
     ) -> None:
         self.result: CommandResult | None = None
         self._program = program
-        self._heard = heard
+        self._readers = readers
         self._clock = clock
         self._on_stall = on_stall
         self._start = monotonic()
@@ -63,11 +63,11 @@ class CommandWatch:
         self._text = Tail(_TEXT_BYTES)
         self._session_id: str | None = None
         self._complaint = ""
-        self._settled: Event | LimitFired | _Cancelled | None = None
-        self._done_told = False
+        self._settled: Event | LimitFired | _StopReason | None = None
+        self._done_sent = False
         self._pid = 0
         self._probe: ActivityProbe | None = None
-        self._evidence: ProcessSnapshot | None = None
+        self._snapshot: ProcessSnapshot | None = None
 
     def attach(self, pid: int) -> None:
         """Say which process this is about."""
@@ -77,10 +77,10 @@ class CommandWatch:
     def received(self, now: float, stream: str, data: bytes) -> Iterator[tuple[Event | RawOutput, int]]:
         """Read bytes, run the clocks by them, and hand events (or the bytes) over."""
         self._tails[stream].add(data)
-        if self._heard.raw:
+        if self._readers.raw:
             yield RawOutput(stream, data), len(data)
         for event in self._read(now, stream, data):
-            if self._heard.events and (event.kind is not Kind.DONE or self._tells_early(event)):
+            if self._readers.events and (event.kind is not Kind.DONE or self._sends_early(event)):
                 yield event, len(event.text) + len(event.raw) + _EVENT_BYTES
 
     def due(self, now: float) -> float | StopDecision:
@@ -95,11 +95,14 @@ class CommandWatch:
         return StopDecision(FINISHED) if isinstance(due, str) else due
 
     def stopped(self, now: float, reason: object) -> None:
-        """Note the reason; take the evidence if it is a limit. A run that has said its result is settled already."""
-        if isinstance(reason, LimitFired):
-            self._evidence = self.look()
+        """Record the reason. Take a snapshot if a limit fired or the program is a member's: the kill leaves none.
+
+        A run whose result line was read is settled already.
+        """
+        if isinstance(reason, LimitFired) or (self._readers.early and reason != FINISHED):
+            self._snapshot = self.look()
         if self._settled is None:
-            self._settled = reason if isinstance(reason, LimitFired) else _Cancelled(reason)
+            self._settled = reason if isinstance(reason, LimitFired) else _StopReason(reason)
 
     def held_back(self, now: float, held: bool) -> None:
         """Stop the clock of silence while it is we who hold the program back."""
@@ -112,19 +115,24 @@ class CommandWatch:
     def ended(self, now: float, exit: ProcessExit) -> Iterator[Event]:
         """Hand over the last events; the last one of all is `done`."""
         code = None if exit.stopped else exit.code
-        events = [*self._note_all(now, self._heard.stderr.close(None), Kind.STDERR)]
-        events += self._note_all(now, self._heard.stdout.close(code))
+        events = [*self._note_all(now, self._readers.stderr.close(None), Kind.STDERR)]
+        events += self._note_all(now, self._readers.stdout.close(code))
         self.result = self._result(now, exit)
-        if self._heard.events:
+        if self._readers.events:
             yield from (event for event in events if event.kind is not Kind.DONE)
             if isinstance(self._settled, LimitFired):
                 yield Event.failure(self.result.message, "timeout", data={"diagnosis": self._settled.diagnosis.to_dict()})
-            if not self._done_told:
+            if not self._done_sent:
                 data = self._settled.data if isinstance(self._settled, Event) else {}
                 yield Event.done(self.result.error_code, data=data)
 
+    @property
+    def snapshot(self) -> ProcessSnapshot | None:
+        """The state of the program when it was stopped; None if none was taken."""
+        return self._snapshot
+
     def look(self) -> ProcessSnapshot:
-        """Return what is to be seen of the process now."""
+        """Return the state of the process now."""
         if not self._pid:
             return ProcessSnapshot(stdout="", stderr="")
         tools = self._clock.tools
@@ -133,22 +141,22 @@ class CommandWatch:
 
     def _read(self, now: float, stream: str, data: bytes) -> Iterator[Event]:
         if stream == "stdout":
-            yield from self._note_all(now, self._heard.stdout.feed(data))
+            yield from self._note_all(now, self._readers.stdout.feed(data))
         else:
-            yield from self._note_all(now, self._heard.stderr.feed(data), Kind.STDERR)
+            yield from self._note_all(now, self._readers.stderr.feed(data), Kind.STDERR)
 
     def _note_all(self, now: float, events: Iterable[Event], kind: Kind | None = None) -> Iterator[Event]:
         for event in events:
-            counts = kind is not None and self._heard.stderr_counts and event.is_output
+            counts = kind is not None and self._readers.stderr_counts and event.is_output
             noted = event if kind is None else dataclasses.replace(event, kind=kind)
             self._clock.observe(now, noted, counts=counts)
             self._note(noted)
             yield noted
 
-    def _tells_early(self, event: Event) -> bool:
-        if not self._heard.early or event is not self._settled or self._done_told:
+    def _sends_early(self, event: Event) -> bool:
+        if not self._readers.early or event is not self._settled or self._done_sent:
             return False
-        self._done_told = True
+        self._done_sent = True
         return True
 
     def _note(self, event: Event) -> None:
@@ -162,8 +170,8 @@ class CommandWatch:
             self._settled = event
 
     def _stall(self) -> None:
-        if self._on_stall is not None and isinstance(self._settled, LimitFired) and self._evidence is not None:
-            self._on_stall(Stall(pid=self._pid, program=self._program, fired=self._settled, evidence=self._evidence))
+        if self._on_stall is not None and isinstance(self._settled, LimitFired) and self._snapshot is not None:
+            self._on_stall(Stall(pid=self._pid, program=self._program, fired=self._settled, evidence=self._snapshot))
 
     def _result(self, now: float, exit: ProcessExit) -> CommandResult:
         settled = self._settled
@@ -178,9 +186,9 @@ class CommandWatch:
             limit=fired.limit if fired else None,
             limit_seconds=fired.seconds if fired else None,
             error_code=error_code,
-            reason=settled.reason if isinstance(settled, _Cancelled) else None,
+            reason=settled.reason if isinstance(settled, _StopReason) else None,
             diagnosis=fired.diagnosis if fired else None,
-            evidence=self._evidence if fired else None,
+            evidence=self._snapshot if fired else None,
             text=self._text.text(),
             stdout=self._tails["stdout"].text(),
             stderr=self._tails["stderr"].text(),
@@ -196,7 +204,7 @@ class CommandWatch:
         if isinstance(settled, LimitFired):
             sentence = timeout_sentence(program, settled)
             return "timeout", "timeout", sentence if self._pid else f"{program} was not started: its deadline() is spent"
-        if isinstance(settled, _Cancelled):
+        if isinstance(settled, _StopReason):
             return "cancelled", "cancelled", f"{program} was cancelled{'' if self._pid else ' before it was started'}"
         if settled is None:
             return "failed", "unknown_exit", f"{program}: its exit code is not known; is SIGCHLD ignored in this process?"
@@ -207,7 +215,7 @@ class CommandWatch:
 
 
 @dataclass(frozen=True, slots=True)
-class _Cancelled:
+class _StopReason:
     reason: object
 
 

@@ -58,15 +58,16 @@ class ProcessSnapshot:
 
 
 class SnapshotProbe(ActivityProbe):
-    """A probe that can also take a snapshot of the process, by calling *take*."""
+    """A probe that also has the snapshot that the process's own thread took before the kill, by calling *taken*."""
 
-    def __init__(self, pid: int, take: Callable[[], ProcessSnapshot]) -> None:
+    def __init__(self, pid: int, taken: Callable[[], ProcessSnapshot | None]) -> None:
         super().__init__(pid)
-        self._take = take
+        self._taken = taken
 
-    def snapshot(self) -> ProcessSnapshot:
-        """Return the snapshot of now; call it before the kill."""
-        return self._take()
+    def snapshot(self) -> dict[str, Any] | None:
+        """Return the snapshot as plain data; None if none was taken."""
+        taken = self._taken()
+        return None if taken is None else taken.to_dict()
 
 
 def take_snapshot(pid: int, *, stdout: str = "", stderr: str = "", tools: tuple[str, ...] = ()) -> ProcessSnapshot:

@@ -1,6 +1,7 @@
 """The queue that carries members' events to their reader, with room of its own for each member."""
 
 import queue
+import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -74,8 +75,10 @@ class Inlet:
         turn_id: str,
         gate: CancelToken,
     ) -> None:
-        self._feed = Feed(gate, items.put, _CAPACITY)  # type: ignore[arg-type]
+        self._feed = Feed(gate, self._enter, _CAPACITY)
         self._items = items
+        self._lock = threading.Lock()
+        self._closed = False
         self._member = member
         self._turn_id = turn_id
         gate.on_cancel(self._feed.wake)
@@ -86,5 +89,12 @@ class Inlet:
         self._feed.put(_Item(MemberEvent(self._member, self._turn_id, event), self._feed, size), size)
 
     def put_last(self, event: Event) -> None:
-        """Hand a closing event over, without waiting for anyone."""
-        self._items.put(_Item(MemberEvent(self._member, self._turn_id, event), self._feed, 0))
+        """Hand a closing event over without waiting for the reader; after it only closing events pass (T33)."""
+        with self._lock:
+            self._closed = True
+            self._items.put(_Item(MemberEvent(self._member, self._turn_id, event), self._feed, 0))
+
+    def _enter(self, item: object) -> None:
+        with self._lock:
+            if not self._closed:
+                self._items.put(item)  # type: ignore[arg-type]

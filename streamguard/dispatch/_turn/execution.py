@@ -1,4 +1,4 @@
-"""One dispatch: its turns side by side or one after another, what stops them, and what they come to."""
+"""One dispatch: its turns in parallel or in series, their stops, and their outcome."""
 
 import functools
 import os
@@ -18,7 +18,7 @@ from .._data.status import CANCEL_ALL, USER_CANCEL, ExecutionStatus, StatusAndRe
 from .._members.member import Member
 from .._records.safe_writes import LostRecords
 from .channel import Channel
-from .timer import Supervisor
+from .timer import Supervisor, TurnLimits
 from .turn import Services, Turn, TurnPlan
 
 Mode = Literal["parallel", "serial"]
@@ -26,22 +26,13 @@ Follow = Callable[[TurnOutcome], Iterable[Member]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
-    """The limits of each turn, in seconds; None and 0 are off."""
-
-    output_timeout: float = 0.0
-    tool_timeout: float | None = None
-    first: float | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class DispatchPlan:
     """What a dispatch is asked to do."""
 
     record: ExecutionRecord
     members: tuple[Member, ...]
     prompt: str | Callable[[str], str] = field(repr=False)
-    limits: Limits
+    limits: TurnLimits
     follow: Follow | None = None
     recorded: bool = False
     """Whether its record says already that it runs: an entry of a queue's does."""
@@ -52,7 +43,7 @@ class Execution:
 
     def __init__(
         self,
-        plan: Plan,
+        plan: DispatchPlan,
         services: Services,
         *,
         channel: Channel | None = None,
@@ -152,7 +143,7 @@ class Execution:
             self.ended.set()
             self._on_end()
             if self._channel is not None:
-                self._channel.end(self.failure or self.outcome or RuntimeError("the dispatch came to nothing"))
+                self._channel.end(self.failure or self.outcome or RuntimeError("the dispatch has no outcome"))
 
     def _run_recorded(self) -> None:
         writes = self._services.writes
@@ -166,9 +157,9 @@ class Execution:
         finally:
             outcomes = {name: str(status) for name, status in self._tally.members.items()}
             writes.commit_execution(self.plan.record, verdict, outcomes, self._losses)
-            self.outcome = self._summed_up(verdict)
+            self.outcome = self._end(verdict)
 
-    def _summed_up(self, verdict: StatusAndReason[ExecutionStatus]) -> DispatchOutcome:
+    def _end(self, verdict: StatusAndReason[ExecutionStatus]) -> DispatchOutcome:
         status, seconds = verdict.status, monotonic() - self._began
         emit(DispatchFinished(id=self.id, status=status, members=len(self._names), seconds=seconds))
         return DispatchOutcome(
@@ -185,7 +176,7 @@ class Execution:
 
     def _run_turns(self) -> None:
         if self.plan.record.mode == "parallel":
-            self._run_side_by_side()
+            self._run_in_parallel()
             return
         work = list(self.plan.members)
         while work:
@@ -200,7 +191,7 @@ class Execution:
             self._names.update(self._pending)
         return added
 
-    def _run_side_by_side(self) -> None:
+    def _run_in_parallel(self) -> None:
         tasks = []
         for member in self.plan.members:
             run = functools.partial(self._run_turn, member)
@@ -220,9 +211,7 @@ class Execution:
             conversation=self.conversation,
             member=member,
             prompt=self.plan.prompt,
-            output_timeout=self.plan.limits.output_timeout,
-            tool_timeout=self.plan.limits.tool_timeout,
-            first=self.plan.limits.first,
+            limits=self.plan.limits,
         )
         turn = Turn(
             plan,

@@ -5,22 +5,24 @@ from dataclasses import dataclass, field
 
 from ..._core import CancelToken
 from ..._core.cancel import set_current_token
+from ..._core.once import Once
 from ..._core.pump import Feed
 from ..._text import storable
-from .._data.status import may_restart
+from .._data.status import TurnEnd, may_restart
 from .._data.turn_events import Event, Kind, checked
 from .._members.member import Member, TurnContext
 from .._process.spawn import CommandStartError
-from .cell import TurnCell
 from .channel import size_of
-from .session_lock import Custody, Entrance, Ticket
+from .session_lock import Entrance, SessionLocks, Ticket
 from .timer import Timer
 
 NOT_STARTED = "not_started"
 """The error code of a member whose program cannot be started: missing, or not executable."""
 
 _NO_FRAMES = frozenset({Kind.ERROR, Kind.STDERR, Kind.DIAGNOSTIC, Kind.DONE})
-"""What a program that never began may leave behind."""
+"""What a program that never began may print."""
+_FOR_THE_TURN = frozenset({Kind.SESSION, Kind.ERROR, Kind.DONE})
+"""What the turn's own thread must know of."""
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -28,7 +30,8 @@ class TurnState:
     """What the threads of one turn share. Each field is written by one of them."""
 
     turn_id: str
-    cell: TurnCell
+    end: Once[TurnEnd] = field(default_factory=Once)
+    """How the turn ends: completion, failure and stop compete for it, and the first one wins (T5)."""
     timer: Timer
     gate: CancelToken = field(default_factory=CancelToken)
     """Cancelled to end the pull loop: it closes only what is ours."""
@@ -42,11 +45,11 @@ class TurnState:
     @property
     def to_leave(self) -> bool:
         """Whether the member's thread should end because its events are not read: if stopped, only once it is asked to."""
-        ending = self.cell.ending
-        return self.token.cancelled or (ending is not None and ending.stop is None)
+        end = self.end.value
+        return self.token.cancelled or (end is not None and end.stop is None)
 
 
-class Reading:
+class Reader:
     """Runs *member* on *prompt* once, or once more with a new session (R27)."""
 
     def __init__(
@@ -54,24 +57,26 @@ class Reading:
         state: TurnState,
         member: Member,
         prompt: str | Callable[[str], str],
-        custody: Custody,
+        locks: SessionLocks,
         resume: Callable[[], str | None],
+        route: Callable[[Event], object],
     ) -> None:
         self._state = state
         self._member = member
         self._prompt = prompt
-        self._custody = custody
+        self._locks = locks
         self._resume = resume
+        self._route = route
         self._tickets: dict[str, Ticket] = {}
 
     def read(self, feed: Feed) -> None:
-        """Put the member's events into *feed*; settle the turn when it says `done`, or fails."""
+        """Route the member's events; settle the turn at `done` or a failure. *feed* gets what the turn must know of."""
         set_current_token(self._state.token)
         try:
             self._run(feed)
         except BaseException as exc:
             code = NOT_STARTED if isinstance(exc, CommandStartError) else None
-            self._state.cell.fail(code, said_by(exc))
+            self._state.end.set(TurnEnd(failed=True, error=code, message=text_of(exc)))
             raise
         finally:
             # Only now the session is unused, however long ago the turn was abandoned.
@@ -99,7 +104,7 @@ class Reading:
     def _enter(self, session: str | None) -> str | None:
         if session is None:
             return None
-        ticket = self._tickets[session] = self._custody.queue_up(session)
+        ticket = self._tickets[session] = self._locks.queue_up(session)
         return None if ticket.wait(self._state.gate) is Entrance.ABANDONED else session
 
     def _attempt(self, prompt: str, feed: Feed) -> bool:
@@ -113,7 +118,7 @@ class Reading:
             probe=lambda probe: state.timer.set_probe(probe, number),
             first=state.first,
         )
-        attempt = _Attempt(state, feed, self._own_session)
+        attempt = _Attempt(state, feed, self._route, self._own_session)
         events = iter(self._member.run(prompt, context))
         try:
             attempt.listen(events)
@@ -126,15 +131,18 @@ class Reading:
     def _own_session(self, session: str) -> None:
         self._state.session_id = session
         if session not in self._tickets:
-            self._tickets[session] = self._custody.queue_up(session)
+            self._tickets[session] = self._locks.queue_up(session)
 
 
 class _Attempt:
     """What one start of the member has said. A resumed one's last words wait until it is known whether they count."""
 
-    def __init__(self, state: TurnState, feed: Feed, own_session: Callable[[str], None]) -> None:
+    def __init__(
+        self, state: TurnState, feed: Feed, route: Callable[[Event], object], own_session: Callable[[str], None]
+    ) -> None:
         self._state = state
         self._feed = feed
+        self._route = route
         self._own_session = own_session
         self._resumed = state.session_id is not None
         self._frames = 0
@@ -146,7 +154,7 @@ class _Attempt:
             if self._state.gate.cancelled:
                 if self._state.to_leave:
                     return
-                continue  # while the program is looked at, before it is killed
+                continue  # until the program is asked to end
             self._state.timer.observe(event)
             self._take(event)
             if event.kind is Kind.DONE:
@@ -186,26 +194,27 @@ class _Attempt:
 
     def _deliver(self, event: Event) -> None:
         state = self._state
-        over = state.cell.ending is not None
+        over = bool(state.end)
         if event.kind is Kind.DONE:
             self._settle(event)
         elif over:
             return  # after the end, or the stop, nothing counts (T3)
         elif event.kind is Kind.ERROR:
-            state.cell.fail(event.error_code, event.text)
+            state.end.set(TurnEnd(failed=True, error=event.error_code, message=event.text))
         state.timer.pause()
-        self._feed.put(event, size_of(event))
+        if event.kind is not Kind.DONE:
+            self._route(event)
+        if event.kind in _FOR_THE_TURN:
+            self._feed.put(event, size_of(event))
         state.timer.resume()
 
     def _settle(self, event: Event) -> None:
-        if event.error_code is None:
-            self._state.cell.finish()
-        else:
-            self._state.cell.fail(event.error_code, event.text)
+        failed = event.error_code is not None
+        self._state.end.set(TurnEnd(done=not failed, failed=failed, error=event.error_code, message=event.text))
 
 
-def said_by(exc: BaseException) -> str:
-    """Return the type and the words of *exc*, as far as it has any."""
+def text_of(exc: BaseException) -> str:
+    """Return the type and the text of *exc*, if it has any."""
     try:
         return f"{type(exc).__name__}: {exc}"
     except Exception:  # the words of others are made by their code

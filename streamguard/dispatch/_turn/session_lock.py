@@ -1,4 +1,4 @@
-"""Session custody: of all the turns that would resume a session, one at a time has it, in the order they came."""
+"""Session locks: of all the turns that would resume a session, one at a time holds it, in the order they came."""
 
 import queue
 import threading
@@ -21,10 +21,10 @@ class Entrance(Enum):
 class Ticket:
     """A place in the line for one session."""
 
-    __slots__ = ("_custody", "bell", "session")
+    __slots__ = ("_locks", "bell", "session")
 
-    def __init__(self, custody: "Custody", session: str) -> None:
-        self._custody = custody
+    def __init__(self, locks: "SessionLocks", session: str) -> None:
+        self._locks = locks
         self.session = session
         self.bell: queue.SimpleQueue[Entrance] = queue.SimpleQueue()
 
@@ -46,10 +46,10 @@ class Ticket:
 
     def release(self) -> None:
         """Leave the line, and let the next one in. Idempotent."""
-        self._custody.leave(self)
+        self._locks.leave(self)
 
 
-class Custody:
+class SessionLocks:
     """A FIFO lock for each session.
 
     Limits

@@ -10,13 +10,13 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from ..._core.once import Once
 from ...telemetry.logs import log_line
-from .._data.status import PREEMPTED
-from .cell import TurnCell
+from .._data.status import PREEMPTED, TurnEnd
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Hold:
+class SlotHold:
     """One turn's hold on a slot."""
 
     conversation: str
@@ -24,7 +24,7 @@ class Hold:
     execution_id: str
     turn_id: str
     epoch: int
-    cell: TurnCell
+    end: Once[TurnEnd]
     wind_down: Callable[[str], object]
     """Called with the reason, outside any lock, once this turn's stop has won."""
 
@@ -38,8 +38,8 @@ class SlotTable:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._epochs = itertools.count(1)
-        self._holders: dict[tuple[str, str], Hold] = {}
-        self._tombstones: dict[int, Hold] = {}
+        self._holders: dict[tuple[str, str], SlotHold] = {}
+        self._tombstones: dict[int, SlotHold] = {}
 
     def take(
         self,
@@ -48,13 +48,13 @@ class SlotTable:
         *,
         execution_id: str,
         turn_id: str,
-        cell: TurnCell,
+        end: Once[TurnEnd],
         wind_down: Callable[[str], object],
-    ) -> Hold:
+    ) -> SlotHold:
         """Make this turn the slot's holder. A turn that held it is stopped, with the reason `preempted`."""
         slot = (conversation, member)
         with self._lock:
-            hold = Hold(conversation, member, execution_id, turn_id, next(self._epochs), cell, wind_down)
+            hold = SlotHold(conversation, member, execution_id, turn_id, next(self._epochs), end, wind_down)
             before = self._holders.get(slot)
             preempted = before is not None and self._bury(before, PREEMPTED)
             self._holders[slot] = hold
@@ -67,8 +67,8 @@ class SlotTable:
     ) -> bool:
         """Stop the turn that holds the slot, if it is the one meant; return whether this stop took effect.
 
-        execution_id: the execution that is meant. Default None: whichever is active.
-        epoch:        the very hold that is meant. Default None: whichever is active.
+        execution_id: the execution that is meant. Default None: the active one.
+        epoch:        the very hold that is meant. Default None: the active one.
 
         Returns False, and changes nothing, if the slot is free or held by another execution or turn, or if its turn has
         already finished or been stopped.
@@ -98,7 +98,7 @@ class SlotTable:
             hold.wind_down(reason)
         return [hold.member for hold in stopped]
 
-    def release(self, hold: Hold) -> None:
+    def release(self, hold: SlotHold) -> None:
         """Free what *hold* holds, and forget its tombstone. Idempotent; never frees another turn's hold."""
         with self._lock:
             self._tombstones.pop(hold.epoch, None)
@@ -115,10 +115,10 @@ class SlotTable:
         """Return the members of an execution that are stopped and not yet torn down, each with its first reason."""
         with self._lock:
             mine = [hold for hold in self._tombstones.values() if hold.execution_id == execution_id]
-        return {hold.member: ending.stop for hold in mine if (ending := hold.cell.ending) and ending.stop}
+        return {hold.member: end.stop for hold in mine if (end := hold.end.value) and end.stop}
 
-    def _bury(self, hold: Hold, reason: str) -> bool:
-        if not hold.cell.stop(reason):
+    def _bury(self, hold: SlotHold, reason: str) -> bool:
+        if not hold.end.set(TurnEnd(stop=reason)):
             return False
         self._tombstones[hold.epoch] = hold
         del self._holders[hold.conversation, hold.member]

@@ -4,6 +4,7 @@ import math
 import queue
 import threading
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from ..._core import monotonic
 from ..._core.clock import longest_wait
@@ -13,18 +14,28 @@ from .._data.turn_events import Event
 from .._process.cpu_activity import ActivityProbe
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TurnLimits:
+    """The limits of each turn of a dispatch, in seconds; None and 0 are off."""
+
+    output_timeout: float = 0.0
+    """Without output: then the turn is stopped (R2)."""
+    tool_timeout: float | None = None
+    """Without output while a tool call is in flight, if it is longer: see `OutputTimeout`."""
+    first: float | None = None
+    """Until the first frame of a program (R26)."""
+
+
 class Timer:
     """The one output timer of a turn.
 
-    timeout:      seconds without output; 0: it never fires, and is not watched (R2).
-    fire:         called once, with the diagnosis, when it fires: by the supervisor, under this timer's lock. It runs no
-                  code of the user.
-    tool_timeout: see `OutputTimeout`.
+    fire: called once, with the diagnosis, when it fires: by the supervisor, under this timer's lock. It runs no code of the
+          user.
     """
 
-    def __init__(self, timeout: float, fire: Callable[[Diagnosis], None], *, tool_timeout: float | None = None) -> None:
+    def __init__(self, limits: TurnLimits, fire: Callable[[Diagnosis], None]) -> None:
         self.started = monotonic()
-        self._timer = OutputTimeout(timeout, self.started, tool_timeout=tool_timeout)
+        self._timer = OutputTimeout(limits.output_timeout, self.started, tool_timeout=limits.tool_timeout)
         self._fire = fire
         self._lock = threading.Lock()
         self._probe: ActivityProbe | None = None
@@ -38,7 +49,7 @@ class Timer:
         return self._timer.timeout > 0
 
     def observe(self, event: Event) -> None:
-        """Note what the member has just said."""
+        """Record an event of the member."""
         with self._lock:
             now = monotonic()
             self._timer.observe(now, event)
@@ -108,7 +119,7 @@ class Supervisor:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._timers: set[Timer] = set()
-        self._bell: queue.SimpleQueue[bool] = queue.SimpleQueue()
+        self._wakeups: queue.SimpleQueue[bool] = queue.SimpleQueue()
         self._thread: Task | None = None
 
     def watch(self, timer: Timer) -> None:
@@ -125,7 +136,7 @@ class Supervisor:
 
     def wake(self) -> None:
         """Have all timers asked now: one of them may be due earlier than it had said."""
-        self._bell.put(True)
+        self._wakeups.put(True)
 
     def forget(self, timer: Timer) -> None:
         """Ask *timer* no more."""
@@ -134,7 +145,7 @@ class Supervisor:
 
     def close(self, grace: float = 1.0) -> None:
         """End the thread, and wait at most *grace* seconds for it."""
-        self._bell.put(False)
+        self._wakeups.put(False)
         if self._thread is not None:
             self._thread.join(grace)
 
@@ -149,7 +160,7 @@ class Supervisor:
             wait = min((timer.check() for timer in timers), default=math.inf)
             due = monotonic() + wait
             try:
-                if not self._bell.get(timeout=longest_wait(None if wait == math.inf else wait)):
+                if not self._wakeups.get(timeout=longest_wait(None if wait == math.inf else wait)):
                     return
             except queue.Empty:
                 continue

@@ -1,13 +1,12 @@
-"""One member's run, from the slot to the recorded response: the route's side of it."""
+"""One member's run, from the slot to the recorded response."""
 
 import functools
 import logging
 import queue
 import threading
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from ..._core import CancelToken, Deadline, monotonic
 from ..._core.bounded import left_behind, run_until
@@ -22,14 +21,15 @@ from .._data.rows import TurnRecord
 from .._data.status import TIMEOUT, TurnEnd
 from .._data.turn_events import Event, Kind
 from .._members.member import Member
+from .._process.cpu_activity import ActivityProbe
+from .._process.snapshot import SnapshotProbe
 from .._records.safe_writes import LostRecords, SafeWrites
-from .cell import TurnCell
 from .channel import Channel, size_of
-from .reader import Reading, TurnState, said_by
-from .session_lock import Custody
-from .slots import Hold, SlotTable
-from .timer import Supervisor, Timer
-from .transcript import Answer, diagnostics_of, evidence_of
+from .reader import Reader, TurnState, text_of
+from .session_lock import SessionLocks
+from .slots import SlotHold, SlotTable
+from .timer import Supervisor, Timer, TurnLimits
+from .transcript import Transcript, diagnostics_of
 
 _FAULT = "dispatch_error"
 STOP_GRACE = 5.0
@@ -49,9 +49,7 @@ class TurnPlan:
     conversation: str
     member: Member
     prompt: str | Callable[[str], str] = field(repr=False)
-    output_timeout: float
-    tool_timeout: float | None = None
-    first: float | None = None
+    limits: TurnLimits
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,12 +57,12 @@ class Services:
     """What the turns of one dispatcher share."""
 
     slots: SlotTable
-    custody: Custody
+    locks: SessionLocks
     writes: SafeWrites
 
 
 class Turn:
-    """Runs one member, in the calling thread and one of its own, and settles every account of it.
+    """Runs one member, in the calling thread and one of its own, and records how it ended.
 
     batch:      the gate of the whole execution: once cancelled, no turn of it begins.
     channel:    where events go; None: they are not read.
@@ -87,32 +85,33 @@ class Turn:
         self._batch = batch
         self._supervisor = supervisor
         self._losses = losses
-        timer = Timer(plan.output_timeout, self._time_out, tool_timeout=plan.tool_timeout)
-        self.state = TurnState(turn_id=self.id, cell=TurnCell(), timer=timer, first=plan.first)
+        self.state = TurnState(turn_id=self.id, timer=Timer(plan.limits, self._time_out), first=plan.limits.first)
         self._inlet = None if channel is None else channel.inlet(self._name, self.id, self.state.gate)
         self._record = TurnRecord(
             id=self.id, execution_id=plan.execution_id, conversation=plan.conversation, member=self._name
         )
-        self._answer = Answer()
+        self._transcript = Transcript()
         self._diagnosis: Diagnosis | None = None
         self._pump: Pump[None] | None = None
         self._done: Event | None = None
-        self._error_told = False
-        self._over_told = False
+        self._error_sent = False
+        self._end_sent = False
         self._concluded: EndedTurn | None = None
         self._stop_grace = self._done_grace = STOP_GRACE
-        self._hold: Hold
+        self._hold: SlotHold
         self._forget_batch: Callable[[], object] = bool
         self._silence = 0.0
 
     def run(self, begun: Callable[[str], str | None]) -> TurnOutcome:
-        """Run to the end, whatever it is. *begun* is told the member's name once it can be stopped, and returns why it
-        already is, or None."""
+        """Run to the end. *begun* is called with the member's name once it can be stopped.
+
+        It returns the reason of an earlier stop, or None.
+        """
         self._begin(begun)
         try:
             self._pull()
         except Exception as exc:
-            self.state.cell.fail(_FAULT, said_by(exc))
+            self.state.end.set(_fault(exc))
             log_line(logging.ERROR, "turn_failed", "a turn failed inside the dispatch", error_type=type(exc).__name__)
         finally:
             self._end_pull()
@@ -137,7 +136,7 @@ class Turn:
             self._name,
             execution_id=plan.execution_id,
             turn_id=self.id,
-            cell=state.cell,
+            end=state.end,
             wind_down=state.gate.cancel,
         )
         self._supervisor.watch(state.timer)
@@ -165,19 +164,20 @@ class Turn:
             return
         self._stop_grace = _grace_of(self.plan.member, "stop_grace", STOP_GRACE)
         self._done_grace = _grace_of(self.plan.member, "done_grace", self._stop_grace)
-        reading = Reading(state, self.plan.member, self.plan.prompt, self._services.custody, self._resumable)
-        self._pump = Pump(reading.read, state.gate, name=f"member-{self._name}", capacity=_CAPACITY)
+        reader = Reader(state, self.plan.member, self.plan.prompt, self._services.locks, self._resumable, self._route)
+        self._pump = Pump(reader.read, state.gate, name=f"member-{self._name}", capacity=_CAPACITY)
         try:
             self._pump.start()
         except StreamguardError as exc:
-            state.cell.fail("no_thread", str(exc))
+            state.end.set(TurnEnd(failed=True, error="no_thread", message=str(exc)))
             self._pump = None
             return
         patience: float | None = None
         while (event := self._next(self._pump, patience)) is not None:
             if event.kind is Kind.ERROR:
-                patience, self._error_told = _LAST_WORDS, True
-            self._route(event)
+                patience, self._error_sent = _LAST_WORDS, True
+            elif event.session_id:
+                self._set_session(event.session_id)
 
     def _next(self, pump: "Pump[None]", patience: float | None) -> Event | None:
         try:
@@ -194,9 +194,7 @@ class Turn:
         return item
 
     def _route(self, event: Event) -> None:
-        self._answer.add(event)
-        if event.kind is Kind.SESSION and event.session_id:
-            self._set_session(event.session_id)
+        self._transcript.add(event)
         if self._inlet is not None:
             self._inlet.put(event)
 
@@ -204,7 +202,7 @@ class Turn:
         self.state.timer.close()
         self._supervisor.forget(self.state.timer)
         self._forget_batch()
-        if self.state.gate.cancelled and self.state.cell.ending is None:
+        if self.state.gate.cancelled and not self.state.end:
             self._stop(str(self.state.gate.reason))  # the whole was stopped, where no lock could be taken
         self._silence = self.state.timer.longest_silence()
 
@@ -215,14 +213,16 @@ class Turn:
         self._services.writes.set_session(self.plan.conversation, self._name, session, self._losses)
 
     def _conclude(self) -> TurnOutcome:
-        end = self.state.cell.end()
+        self.state.end.set(TurnEnd())  # unless it is decided: it just ended
+        end = self.state.end.value
+        assert end is not None
         if end.stop is None:
-            outcome = self._settle(EndedTurn(turn=self._record, end=end, text=self._answer.text))
-            outcome = replace(outcome, abandoned=not self._let_go("ended"))
+            outcome = self._settle(EndedTurn(turn=self._record, end=end, text=self._transcript.text))
+            outcome = replace(outcome, abandoned=not self._end_member("ended"))
         else:
-            evidence = evidence_of(self.state.timer.probe)
-            gone = self._let_go(end.stop)
-            outcome = replace(self._settle(self._stopped(end, evidence)), abandoned=not gone)
+            probe = self.state.timer.probe
+            gone = self._end_member(end.stop)
+            outcome = replace(self._settle(self._stopped(end, probe)), abandoned=not gone)
         return outcome
 
     def _fail(self, exc: Exception) -> TurnOutcome:
@@ -230,29 +230,28 @@ class Turn:
         if self._concluded is not None:  # it is on record: the events say the same
             gone = self._pump is None or self._pump.join(self._stop_grace)
             return replace(self._outcome(self._concluded), abandoned=not gone)
-        fault = TurnEnd(failed=True, error=_FAULT, message=said_by(exc))
-        return self._settle(EndedTurn(turn=self._record, end=fault, text=self._answer.text))
+        return self._settle(EndedTurn(turn=self._record, end=_fault(exc), text=self._transcript.text))
 
-    def _stopped(self, end: TurnEnd, evidence: Mapping[str, Any] | None) -> EndedTurn:
+    def _stopped(self, end: TurnEnd, probe: ActivityProbe | None) -> EndedTurn:
         remote = getattr(self.plan.member, "remote", False) and self._pump is not None
         return EndedTurn(
             turn=self._record,
             end=end,
-            text=self._answer.text,
+            text=self._transcript.text,
             diagnosis=None if self._diagnosis is None else diagnostics_of(self._diagnosis, self.state.timer.started),
-            evidence=evidence,
+            evidence=probe.snapshot() if isinstance(probe, SnapshotProbe) else None,
             remote_termination="unconfirmed" if remote else None,
         )
 
     def _settle(self, conclusion: EndedTurn) -> TurnOutcome:
-        """Commit the response and the turn, then say the last words (R18)."""
+        """Commit the response and the turn, then send the closing events (R18)."""
         if self._services.writes.commit_response(conclusion.response_record(), self._losses) is False:
             conclusion = replace(conclusion, commit_refused=True)
         self._services.writes.commit_turn(conclusion.turn_record(), self._losses)
         self._concluded = conclusion
-        if self._inlet is not None and not self._over_told:
-            self._over_told = True
-            for event in closing_events(conclusion, done=self._done, error_sent=self._error_told):
+        if self._inlet is not None and not self._end_sent:
+            self._end_sent = True
+            for event in closing_events(conclusion, done=self._done, error_sent=self._error_sent):
                 self._inlet.put_last(event)
         return self._outcome(conclusion)
 
@@ -263,7 +262,7 @@ class Turn:
             duration=monotonic() - self.state.timer.started,
         )
 
-    def _let_go(self, reason: str) -> bool:
+    def _end_member(self, reason: str) -> bool:
         """End the member's thread; return False if it could not be stopped and was abandoned. Never raises."""
         try:
             return self._pump is None or self._ends(self._pump, reason)
@@ -280,8 +279,8 @@ class Turn:
             return True
         left_behind(pump, kind="turn")
         if self.state.session_id is not None:
-            # The thread may still use the session: who comes next is given a new one (T34).
-            self._services.custody.abandon(self.state.session_id)
+            # The thread may still use the session: the next turn gets a new one (T34).
+            self._services.locks.abandon(self.state.session_id)
             self._set_session(None)
         return False
 
@@ -314,6 +313,10 @@ def _grace_of(member: Member, name: str, default: float) -> float:
     if not isinstance(seconds, int | float) or not seconds >= 0:
         raise TypeError(f"a member's {name} is a number of seconds, 0 or more; not {seconds!r}")
     return min(float(seconds), threading.TIMEOUT_MAX)
+
+
+def _fault(exc: Exception) -> TurnEnd:
+    return TurnEnd(failed=True, error=_FAULT, message=text_of(exc))
 
 
 def _hangs(overran: bool) -> DeadlineExceededError:

@@ -11,7 +11,7 @@ from streamguard import CancelToken, deadline
 from streamguard._core import bounded_call, monotonic
 from streamguard._core.cancel import current_token
 from streamguard.dispatch._command.command import iter_command, run_command
-from streamguard.dispatch._command.command_clock import FINISHED, CommandClock, LimitFired, Limits
+from streamguard.dispatch._command.command_clock import FINISHED, CommandClock, CommandLimits, LimitFired
 from streamguard.dispatch._command.command_result import Stall
 from streamguard.dispatch._data.output_timeout import LATE_SECONDS, Activity
 from streamguard.dispatch._data.turn_events import Event, Kind
@@ -294,7 +294,7 @@ def test_half_lines_and_bad_bytes() -> None:
 
 def test_at_one_instant_the_wider_limit_wins() -> None:
     """Pure: total before deadline before the phase's limit."""
-    clock = CommandClock(Limits(first=5, idle=5, total=5, deadline=5), 0)
+    clock = CommandClock(CommandLimits(first=5, idle=5, total=5, deadline=5), 0)
     fired = clock.due(5, Activity.IDLE, None)
     assert isinstance(fired, LimitFired)
     assert fired.limit == "total"
@@ -302,7 +302,7 @@ def test_at_one_instant_the_wider_limit_wins() -> None:
 
 def test_the_clock_of_a_finished_run_only_lingers() -> None:
     """Pure: behind the result neither first nor idle fires."""
-    clock = CommandClock(Limits(first=1, idle=1, linger=3), 0)
+    clock = CommandClock(CommandLimits(first=1, idle=1, linger=3), 0)
     clock.observe(0.5, Event.done(), counts=False)
     assert clock.due(3, Activity.IDLE, None) == 0.5
     assert clock.due(3.5, Activity.IDLE, None) == FINISHED
@@ -310,10 +310,10 @@ def test_the_clock_of_a_finished_run_only_lingers() -> None:
 
 def test_a_late_wake_up_is_excused_for_first_and_idle_alike() -> None:
     """Pure: the lateness and a moment more are taken off both, and not off the whole run."""
-    clock = CommandClock(Limits(first=5, total=20), 0)
+    clock = CommandClock(CommandLimits(first=5, total=20), 0)
     clock.excuse(9, 4)
     assert clock.due(9, Activity.IDLE, None) == LATE_SECONDS
-    clock = CommandClock(Limits(idle=5, total=9), 0)
+    clock = CommandClock(CommandLimits(idle=5, total=9), 0)
     clock.excuse(9, 4)
     assert isinstance(clock.due(8.9, Activity.IDLE, None), float)
     fired = clock.due(9, Activity.IDLE, None)
@@ -324,7 +324,7 @@ def test_a_late_wake_up_is_excused_for_first_and_idle_alike() -> None:
 def test_a_frame_satisfies_first_only_if_told() -> None:
     """Pure: a start-up limit looks for any frame of the format, not for noise (R26)."""
     for frames, limit in ((True, None), (False, "first")):
-        clock = CommandClock(Limits(first=2, frames=frames), 0)
+        clock = CommandClock(CommandLimits(first=2, frames=frames), 0)
         clock.observe(1, Event(kind=Kind.UNKNOWN), counts=False)
         clock.observe(1, Event(kind=Kind.STDERR), counts=False)
         assert clock.due(1.5, Activity.IDLE, None) == 0.5

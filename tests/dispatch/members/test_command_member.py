@@ -116,15 +116,17 @@ def test_a_turn_that_is_left_leaves_nothing() -> None:
 
 
 def test_the_probe_shows_evidence() -> None:
-    """The probe that a turn gets measures the process, and can look at it before a kill."""
+    """The probe that a turn gets measures the process, and has the snapshot that was taken before the kill."""
     probes: list[ActivityProbe | None] = []
     turn = CommandMember("a", python("say('hi')\ntime.sleep(60)")).run("x", context(probe=probes.append))
     next(turn)
     (probe,) = probes
     assert isinstance(probe, SnapshotProbe)
-    evidence = probe.snapshot()
-    assert (evidence.stdout, [info.pid for info in evidence.processes]) == ("hi\n", [probe.pid])
+    assert probe.snapshot() is None
     turn.close()  # type: ignore[attr-defined]
+    evidence = probe.snapshot()
+    assert evidence is not None
+    assert (evidence["stdout"], [info["pid"] for info in evidence["processes"]]) == ("hi\n", [probe.pid])
 
 
 def test_a_failing_program() -> None:

@@ -1,9 +1,9 @@
-"""Session custody: a line for each session."""
+"""Session locks: a line for each session."""
 
 import threading
 
 from streamguard import CancelToken
-from streamguard.dispatch._turn.session_lock import Custody, Entrance, Ticket
+from streamguard.dispatch._turn.session_lock import Entrance, SessionLocks, Ticket
 
 from ...helpers import wait_until
 
@@ -15,25 +15,25 @@ def waiting_thread(ticket: Ticket, token: CancelToken, results: list[tuple[str, 
 
 
 def test_the_line_is_served_in_order() -> None:
-    """Custody is first come, first served, one at a time; other sessions are not concerned."""
-    custody, token = Custody(), CancelToken()
+    """A session lock is first come, first served, one at a time; other sessions are not concerned."""
+    locks, token = SessionLocks(), CancelToken()
     results: list[tuple[str, Entrance]] = []
-    tickets = [custody.queue_up("s") for _ in range(4)]
+    tickets = [locks.queue_up("s") for _ in range(4)]
     threads = [waiting_thread(t, token, results, str(n)) for n, t in enumerate(tickets)]
-    assert custody.queue_up("another").wait(token) is Entrance.YOURS
+    assert locks.queue_up("another").wait(token) is Entrance.YOURS
     for number, ticket in enumerate(tickets):
         wait_until(lambda served=number + 1: len(results) == served)
         assert results[-1] == (str(number), Entrance.YOURS)
         ticket.release()
     for thread in threads:
         thread.join()
-    assert custody.waiting("s") == 0
+    assert locks.waiting("s") == 0
 
 
 def test_releasing_twice_serves_only_the_next_one() -> None:
     """Release is idempotent: the second one does not let a third in beside the second."""
-    custody, token = Custody(), CancelToken()
-    first, second, third = (custody.queue_up("s") for _ in range(3))
+    locks, token = SessionLocks(), CancelToken()
+    first, second, third = (locks.queue_up("s") for _ in range(3))
     assert first.wait(token) is Entrance.YOURS
     first.release()
     first.release()
@@ -43,14 +43,14 @@ def test_releasing_twice_serves_only_the_next_one() -> None:
 
 def test_a_stopped_wait_leaves_the_line() -> None:
     """T27: a turn that is stopped while it waits is told so, and is no place in the line any more."""
-    custody, stopped, token = Custody(), CancelToken(), CancelToken()
-    first, second, third = (custody.queue_up("s") for _ in range(3))
+    locks, stopped, token = SessionLocks(), CancelToken(), CancelToken()
+    first, second, third = (locks.queue_up("s") for _ in range(3))
     results: list[tuple[str, Entrance]] = []
     thread = waiting_thread(second, stopped, results, "second")
     stopped.cancel("timeout")
     thread.join()
     assert results == [("second", Entrance.STOPPED)]
-    assert custody.waiting("s") == 2
+    assert locks.waiting("s") == 2
     assert first.wait(token) is Entrance.YOURS
     first.release()
     assert third.wait(token) is Entrance.YOURS
@@ -58,8 +58,8 @@ def test_a_stopped_wait_leaves_the_line() -> None:
 
 def test_a_stop_in_the_instant_of_being_served_passes_the_session_on() -> None:
     """A ticket that was served and stopped at once gives the session to the next one."""
-    custody, stopped = Custody(), CancelToken()
-    first, second = custody.queue_up("s"), custody.queue_up("s")
+    locks, stopped = SessionLocks(), CancelToken()
+    first, second = locks.queue_up("s"), locks.queue_up("s")
     stopped.cancel("timeout")
     assert first.wait(stopped) is Entrance.STOPPED
     assert second.wait(CancelToken()) is Entrance.YOURS
@@ -67,17 +67,17 @@ def test_a_stop_in_the_instant_of_being_served_passes_the_session_on() -> None:
 
 def test_an_abandoned_session_is_nobodys_until_its_holder_is_gone() -> None:
     """T34: who waits, and who comes, is told to begin anew; once the holder has left after all, it is a session again."""
-    custody, token = Custody(), CancelToken()
-    holder, waiter = custody.queue_up("s"), custody.queue_up("s")
-    custody.abandon("s")
+    locks, token = SessionLocks(), CancelToken()
+    holder, waiter = locks.queue_up("s"), locks.queue_up("s")
+    locks.abandon("s")
     assert waiter.wait(token) is Entrance.ABANDONED
-    assert custody.queue_up("s").wait(token) is Entrance.ABANDONED
+    assert locks.queue_up("s").wait(token) is Entrance.ABANDONED
     holder.release()
-    assert custody.queue_up("s").wait(token) is Entrance.YOURS
+    assert locks.queue_up("s").wait(token) is Entrance.YOURS
 
 
 def test_abandoning_what_nobody_holds_changes_nothing() -> None:
     """A session that was released in the meantime is not abandoned."""
-    custody = Custody()
-    custody.abandon("s")
-    assert custody.queue_up("s").wait(CancelToken()) is Entrance.YOURS
+    locks = SessionLocks()
+    locks.abandon("s")
+    assert locks.queue_up("s").wait(CancelToken()) is Entrance.YOURS

@@ -3,9 +3,11 @@
 import threading
 from typing import Any
 
-from streamguard.dispatch._data.status import PREEMPTED, TIMEOUT, USER_CANCEL
-from streamguard.dispatch._turn.cell import TurnCell
-from streamguard.dispatch._turn.slots import Hold, SlotTable
+from streamguard._core.once import Once
+from streamguard.dispatch._data.status import PREEMPTED, TIMEOUT, USER_CANCEL, TurnEnd
+from streamguard.dispatch._turn.slots import SlotHold, SlotTable
+
+DONE = TurnEnd(done=True)
 
 
 class Turns:
@@ -15,13 +17,13 @@ class Turns:
         self.table = SlotTable()
         self.wound_down: list[tuple[str, str]] = []
 
-    def take(self, execution: str, turn: str, member: str = "a", conversation: str = "c") -> Hold:
+    def take(self, execution: str, turn: str, member: str = "a", conversation: str = "c") -> SlotHold:
         return self.table.take(
             conversation,
             member,
             execution_id=execution,
             turn_id=turn,
-            cell=TurnCell(),
+            end=Once(),
             wind_down=lambda reason: self.wound_down.append((turn, reason)),
         )
 
@@ -37,8 +39,8 @@ def test_a_new_turn_preempts_the_old_one_on_its_slot_only() -> None:
     elsewhere = turns.take("e1", "t3", conversation="d")
     turns.take("e2", "t4")
     assert turns.wound_down == [("t1", PREEMPTED)]
-    assert old.cell.end().stop == PREEMPTED
-    assert (sibling.cell.ending, elsewhere.cell.ending) == (None, None)
+    assert old.end.value == TurnEnd(stop=PREEMPTED)
+    assert (sibling.end.value, elsewhere.end.value) == (None, None)
     assert turns.table.active("c", "a") == "e2"
 
 
@@ -48,7 +50,7 @@ def test_a_stop_for_another_execution_changes_nothing() -> None:
     turns.table.release(turns.take("e1", "t1"))
     now = turns.take("e2", "t2")
     assert not turns.stop(TIMEOUT, execution_id="e1")
-    assert now.cell.ending is None
+    assert now.end.value is None
     assert turns.wound_down == []
 
 
@@ -68,7 +70,7 @@ def test_the_epoch_tells_two_turns_of_one_execution_apart() -> None:
     turns.table.release(turns.take("e1", "t2", member="b"))
     second = turns.take("e1", "t3")
     assert not turns.stop(TIMEOUT, execution_id="e1", epoch=first.epoch)
-    assert second.cell.ending is None
+    assert second.end.value is None
     assert turns.stop(TIMEOUT, execution_id="e1", epoch=second.epoch)
 
 
@@ -90,10 +92,10 @@ def test_a_finished_turn_cannot_be_stopped_any_more() -> None:
     """T5: completion that came first stays; the stop returns False, leaves no tombstone and winds nothing down."""
     turns = Turns()
     hold = turns.take("e1", "t1")
-    assert hold.cell.finish()
+    assert hold.end.set(DONE)
     assert not turns.stop(TIMEOUT)
     turns.take("e2", "t2")
-    assert hold.cell.end().done
+    assert hold.end.value == DONE
     assert (turns.wound_down, turns.table.tombstones("e1")) == ([], {})
 
 
@@ -112,7 +114,7 @@ def test_an_execution_is_stopped_as_a_whole() -> None:
     turns = Turns()
     turns.take("e1", "t1")
     done = turns.take("e1", "t2", member="b")
-    done.cell.finish()
+    done.end.set(DONE)
     turns.take("e2", "t3", member="d")
     assert turns.table.stop_execution("e1", "cancel_all") == ["a"]
     assert turns.wound_down == [("t1", "cancel_all")]
@@ -126,7 +128,7 @@ def test_a_wind_down_may_use_the_table() -> None:
     def wind_down(reason: str) -> None:
         seen.append((reason, table.active("c", "a"), table.stop("c", "a", "again")))
 
-    table.take("c", "a", execution_id="e1", turn_id="t1", cell=TurnCell(), wind_down=wind_down)
+    table.take("c", "a", execution_id="e1", turn_id="t1", end=Once(), wind_down=wind_down)
     assert table.stop("c", "a", USER_CANCEL)
     assert seen == [(USER_CANCEL, None, False)]
 
@@ -139,9 +141,9 @@ def test_of_many_stops_and_a_completion_exactly_one_wins() -> None:
         start = threading.Barrier(8)
         winners: list[str] = []
 
-        def race(reason: str, start: threading.Barrier, hold: Hold, turns: Turns, winners: list[str]) -> None:
+        def race(reason: str, start: threading.Barrier, hold: SlotHold, turns: Turns, winners: list[str]) -> None:
             start.wait()
-            if hold.cell.finish() if reason == "done" else turns.stop(reason, execution_id="e1"):
+            if hold.end.set(DONE) if reason == "done" else turns.stop(reason, execution_id="e1"):
                 winners.append(reason)
 
         reasons = ["done", *(f"stop {number}" for number in range(7))]
@@ -150,6 +152,6 @@ def test_of_many_stops_and_a_completion_exactly_one_wins() -> None:
             thread.start()
         for thread in threads:
             thread.join()
-        end = hold.cell.end()
+        end = hold.end.value
         assert winners == ["done" if end.done else end.stop]
         assert len(turns.wound_down) == (0 if end.done else 1)

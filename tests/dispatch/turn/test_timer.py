@@ -11,7 +11,7 @@ import pytest
 from streamguard.dispatch._data.output_timeout import Activity, Diagnosis
 from streamguard.dispatch._data.turn_events import Event, Kind
 from streamguard.dispatch._process.cpu_activity import ActivityProbe
-from streamguard.dispatch._turn.timer import Supervisor, Timer
+from streamguard.dispatch._turn.timer import Supervisor, Timer, TurnLimits
 
 from ...helpers import wait_until
 
@@ -57,7 +57,7 @@ def supervisor() -> Any:
 def test_it_fires_once_within_a_tenth_of_a_second(supervisor: Supervisor) -> None:
     """R5: it fires at the timeout, never before, exactly once, however often it is asked afterwards."""
     fired = Fired()
-    timer = Timer(0.2, fired)
+    timer = Timer(TurnLimits(output_timeout=0.2), fired)
     supervisor.watch(timer)
     wait_until(lambda: fired.diagnoses)
     overshoot = fired.at[0] - timer.started - 0.2
@@ -72,7 +72,7 @@ def test_it_fires_once_within_a_tenth_of_a_second(supervisor: Supervisor) -> Non
 def test_an_early_look_only_waits() -> None:
     """R5: the measurement decides; asking early returns the time that is left."""
     fired = Fired()
-    timer = Timer(5, fired)
+    timer = Timer(TurnLimits(output_timeout=5), fired)
     assert 0 < timer.check() <= 5
     assert fired.diagnoses == []
 
@@ -80,7 +80,7 @@ def test_an_early_look_only_waits() -> None:
 @pytest.mark.parametrize("timeout", [0, -1])
 def test_switched_off_nothing_watches(supervisor: Supervisor, timeout: float) -> None:
     """R2, T26: 0 arms nothing: there is not even a thread."""
-    timer = Timer(timeout, Fired())
+    timer = Timer(TurnLimits(output_timeout=timeout), Fired())
     before = threading.active_count()
     supervisor.watch(timer)
     assert threading.active_count() == before
@@ -97,7 +97,7 @@ def test_close_waits_for_a_firing_and_nothing_fires_afterwards() -> None:
         time.sleep(0.1)
         order.append("fired")
 
-    timer = Timer(0.001, fire)
+    timer = Timer(TurnLimits(output_timeout=0.001), fire)
     time.sleep(0.002)
     asking = threading.Thread(target=timer.check)
     asking.start()
@@ -112,7 +112,7 @@ def test_close_waits_for_a_firing_and_nothing_fires_afterwards() -> None:
 def test_closed_it_never_fires() -> None:
     """R8: after `close()`, idempotent, nothing fires and no output re-arms it."""
     fired = Fired()
-    timer = Timer(0.001, fired)
+    timer = Timer(TurnLimits(output_timeout=0.001), fired)
     timer.close()
     timer.close()
     timer.observe(TEXT)
@@ -124,7 +124,7 @@ def test_closed_it_never_fires() -> None:
 def test_what_comes_after_the_firing_does_not_revive_it() -> None:
     """T3: an output behind the decision changes nothing."""
     fired = Fired()
-    timer = Timer(0.001, fired)
+    timer = Timer(TurnLimits(output_timeout=0.001), fired)
     time.sleep(0.005)
     timer.check()
     timer.observe(TEXT)
@@ -135,7 +135,7 @@ def test_what_comes_after_the_firing_does_not_revive_it() -> None:
 def test_a_busy_process_is_looked_at_twice_and_defers_to_twice_the_timeout(supervisor: Supervisor) -> None:
     """R6, T11: busy at the timeout defers it; at twice the timeout it fires, and says what was measured."""
     fired, probe = Fired(), Probe(Activity.BUSY)
-    timer = Timer(0.2, fired)
+    timer = Timer(TurnLimits(output_timeout=0.2), fired)
     timer.set_probe(probe, 1)
     supervisor.watch(timer)
     wait_until(lambda: fired.diagnoses)
@@ -149,7 +149,7 @@ def test_a_busy_process_is_looked_at_twice_and_defers_to_twice_the_timeout(super
 def test_only_busy_defers(supervisor: Supervisor, activity: Activity) -> None:
     """R6: idle, dead, absent and unknown fire at the timeout; only dead is reported as not alive."""
     fired = Fired()
-    timer = Timer(0.1, fired)
+    timer = Timer(TurnLimits(output_timeout=0.1), fired)
     timer.set_probe(Probe(activity), 1)
     supervisor.watch(timer)
     wait_until(lambda: fired.diagnoses)
@@ -159,7 +159,7 @@ def test_only_busy_defers(supervisor: Supervisor, activity: Activity) -> None:
 
 def test_a_late_unregister_does_not_remove_the_second_attempts_probe() -> None:
     """T28: the first attempt's process says late that it is gone; the second one's is still measured."""
-    timer = Timer(1, Fired())
+    timer = Timer(TurnLimits(output_timeout=1), Fired())
     first, second = Probe(Activity.BUSY), Probe(Activity.BUSY)
     timer.set_probe(first, 1)
     timer.set_probe(second, 2)
@@ -172,7 +172,7 @@ def test_a_late_unregister_does_not_remove_the_second_attempts_probe() -> None:
 def test_held_back_by_us_it_does_not_run() -> None:
     """T1: while the member is held back by a slow reader, its clock stands still."""
     fired = Fired()
-    timer = Timer(0.1, fired)
+    timer = Timer(TurnLimits(output_timeout=0.1), fired)
     timer.pause()
     time.sleep(0.2)
     assert 0 < timer.check() < math.inf  # it asks again: the pause may be over by then
@@ -184,7 +184,7 @@ def test_held_back_by_us_it_does_not_run() -> None:
 def test_one_slow_timer_does_not_hold_up_the_others_for_long(supervisor: Supervisor) -> None:
     """T9: one thread asks all timers; each fires at its own time."""
     fired = [Fired() for _ in range(20)]
-    timers = [Timer(0.1 + number / 200, fire) for number, fire in enumerate(fired)]
+    timers = [Timer(TurnLimits(output_timeout=0.1 + number / 200), fire) for number, fire in enumerate(fired)]
     for timer in timers:
         supervisor.watch(timer)
     wait_until(lambda: all(fire.at for fire in fired))
@@ -194,7 +194,7 @@ def test_one_slow_timer_does_not_hold_up_the_others_for_long(supervisor: Supervi
 
 def test_the_longest_silence_is_between_outputs() -> None:
     """Telemetry's longest time without output counts from the start, between outputs, and up to now."""
-    timer = Timer(10, Fired())
+    timer = Timer(TurnLimits(output_timeout=10), Fired())
     time.sleep(0.05)
     timer.observe(TEXT)
     timer.observe(Event(kind=Kind.STATUS))
@@ -206,7 +206,7 @@ def test_the_longest_silence_is_between_outputs() -> None:
 def test_a_look_in_the_middle_of_a_pause_is_not_the_last_one(supervisor: Supervisor) -> None:
     """A supervisor that looks just while an event is handed over looks again: a silent member is stopped all the same."""
     fired = Fired()
-    timer = Timer(0.2, fired)
+    timer = Timer(TurnLimits(output_timeout=0.2), fired)
     timer.pause()
     supervisor.watch(timer)
     time.sleep(0.05)  # it has looked, and the timer was paused

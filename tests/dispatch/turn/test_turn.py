@@ -1,5 +1,6 @@
 """One member's turn, on real threads: events, first-wins, custody, the one start-up retry, what cannot be stopped."""
 
+import random
 import threading
 import time
 from collections.abc import Iterator
@@ -353,13 +354,13 @@ def test_a_turn_that_waits_for_its_session_can_time_out(dispatcher: Dispatcher) 
     """R1, T27: waiting for custody counts as silence; the wait ends failed/timeout, and leaves the line."""
     member = Told("a", [session("s1"), Event.done()], [text("never"), Event.done()])
     run(dispatcher, member)
-    holder = dispatcher.custody.queue_up("s1")
+    holder = dispatcher.session_locks.queue_up("s1")
     events, outcome = run(dispatcher, member, output_timeout=0.1)
     assert kinds(of(events, "a")) == ["error", "done"]
     assert (outcome["a"].status, outcome["a"].reason) == ("failed", "timeout")
     assert outcome["a"].diagnosis is not None
     assert outcome["a"].diagnosis["phase"] == "custody"
-    assert dispatcher.custody.waiting("s1") == 1
+    assert dispatcher.session_locks.waiting("s1") == 1
     assert len(member.contexts) == 1
     holder.release()
 
@@ -368,22 +369,22 @@ def test_a_turn_that_waits_for_its_session_can_be_cancelled(dispatcher: Dispatch
     """T27: a user's stop ends the wait for custody as cancelled, never as completed."""
     member = Told("a", [session("s1"), Event.done()], [text("never"), Event.done()])
     run(dispatcher, member)
-    holder = dispatcher.custody.queue_up("s1")
+    holder = dispatcher.session_locks.queue_up("s1")
     with dispatcher.stream("c", [member], "p") as stream:
-        wait_until(lambda: dispatcher.custody.waiting("s1") == 2)
+        wait_until(lambda: dispatcher.session_locks.waiting("s1") == 2)
         assert stream.stop("a")
         assert stream.read()["a"].status == "cancelled"
-    assert dispatcher.custody.waiting("s1") == 1
+    assert dispatcher.session_locks.waiting("s1") == 1
     holder.release()
 
 
 def test_a_turn_begins_when_its_session_is_free(dispatcher: Dispatcher) -> None:
-    """Custody: the second turn on a session runs when the first one has let go of it."""
+    """The session lock: the second turn on a session runs when the first one has let go of it."""
     member = Told("a", [session("s1"), Event.done()], [text("x"), Event.done()])
     run(dispatcher, member)
-    holder = dispatcher.custody.queue_up("s1")
+    holder = dispatcher.session_locks.queue_up("s1")
     with dispatcher.stream("c", [member], "p", output_timeout=5) as stream:
-        wait_until(lambda: dispatcher.custody.waiting("s1") == 2)
+        wait_until(lambda: dispatcher.session_locks.waiting("s1") == 2)
         holder.release()
         assert stream.read()["a"].text == "x"
 
@@ -396,7 +397,7 @@ def test_an_abandoned_session_is_not_resumed(dispatcher: Dispatcher) -> None:
     assert [context.session_id for context in member.contexts] == [None, None]
     assert outcome["a"].abandoned
     member.free.set()
-    wait_until(lambda: dispatcher.custody.waiting("s1") == 0)
+    wait_until(lambda: dispatcher.session_locks.waiting("s1") == 0)
 
 
 def test_a_prompt_may_be_built_for_each_member(dispatcher: Dispatcher) -> None:
@@ -525,3 +526,19 @@ def test_a_fault_behind_the_end_costs_neither_the_slot_nor_the_siblings(dispatch
     assert kinds(of(events, "a")) == ["error", "done"]
     _, outcome = run(dispatcher, says("a", "again"))
     assert outcome["a"].status == "completed"
+
+
+def test_nothing_comes_after_the_done_of_a_stopped_member(dispatcher: Dispatcher) -> None:
+    """T33: however a stop meets the member's next event, its `done` is the last event, and there is one."""
+
+    def chatter(prompt: str, context: TurnContext) -> Iterator[str]:
+        while True:
+            yield "x"
+
+    for _ in range(40):
+        with dispatcher.stream("c", [CallableMember("a", chatter)], "p") as stream:
+            seen = [next(stream) for _ in range(random.randrange(1, 50))]
+            stream.stop("a")
+            seen += stream
+        assert [item.event.kind for item in seen].count(Kind.DONE) == 1
+        assert seen[-1].event.kind is Kind.DONE
