@@ -10,7 +10,7 @@ import pytest
 from streamguard import Bulkhead, CancelToken, Chain, ChainResult, Settled, StepContext, UsageError
 from streamguard.telemetry import ConcurrencyChanged, set_hooks
 
-from ..core.helpers import wait_until
+from ..helpers import wait_until
 from .steps import PROMPT, endings, obedient, stuck_step, timed, value
 
 

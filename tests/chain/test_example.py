@@ -12,7 +12,7 @@ import requests
 from streamguard import UsageError
 from streamguard.testing import AgentAPI, Gateway
 
-from ..core.helpers import ROOT
+from ..helpers import ROOT
 
 PATH = ROOT / "examples" / "agent.py"
 

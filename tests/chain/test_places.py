@@ -21,7 +21,7 @@ from streamguard._core.clock import monotonic
 from streamguard.telemetry import StepRetry, set_hooks
 from streamguard.testing import AgentAPI, no_leaks
 
-from ..core.helpers import ROOT
+from ..helpers import ROOT
 from .steps import PROMPT, endings, obedient, value
 
 STUCK = """

@@ -15,7 +15,7 @@ from streamguard._chain.step_status import (
     plan_budget,
 )
 
-from ..core.helpers import ROOT
+from ..helpers import ROOT
 
 PAGE = (ROOT / "docs" / "status.md").read_text(encoding="utf-8")
 SECONDS = st.floats(min_value=0, max_value=1000)

@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from ..core.helpers import ROOT
+from ..helpers import ROOT
 
 
 @pytest.mark.timeout(180)
