@@ -1,6 +1,6 @@
 """Contenders take turns: each in a process of its own, or all in this one.
 
-A process of its own keeps what one library has imported, allocated or left behind out of the others' figures. The rounds
+A process of its own keeps what one library has imported, allocated or leaked out of the others' figures. The rounds
 are interleaved, so that a machine that slows down slows all of them.
 """
 

@@ -80,7 +80,7 @@ def _expiry(part: Mapping[str, Any]) -> Iterator[Bar]:
         worst = max(late[number] for cut in part["cuts"] for late in cut["late"]) * 1e3
         yield Bar(f"{sight} after the expiry, any framing, plain or TLS, worst", _CUT_MS, worst, "ms")
     for what, more in part["left"].items():
-        yield Bar(f"{what} left behind by all of these streams", 0.0, more, "")
+        yield Bar(f"{what} left over by all of these streams", 0.0, more, "")
 
 
 def _standing(part: Mapping[str, Any]) -> Iterator[Bar]:

@@ -11,10 +11,10 @@ from .arena import Failed, take_turns
 from .numbers import ratio, spread
 from .table import Table, times
 
-__all__ = ["REFERENCE", "measure", "tables"]
+__all__ = ["REFERENCE", "STEPS", "measure", "tables"]
 
 REFERENCE = "a pool's thread for each"
-_STEPS = ("profile", "policy", "answer")
+STEPS = ("profile", "policy", "answer")
 
 
 def _step(_context: object) -> int:
@@ -23,7 +23,7 @@ def _step(_context: object) -> int:
 
 def _chain(session: Session, *, inline: bool) -> Callable[[], object]:
     chain = Chain("bench", deadline=60, session=session, samples=0)
-    for name in _STEPS:
+    for name in STEPS:
         chain.step(_step, name=name, limit=5, inline=inline)
 
     def run() -> None:
@@ -37,8 +37,8 @@ def contenders(stack: ExitStack) -> dict[str, Callable[[], object]]:
     """Return one run of three steps, done in each way."""
     pool, session = stack.enter_context(ThreadPoolExecutor(1)), stack.enter_context(Session())
     return {
-        "three plain calls": lambda: [_step(None) for _ in _STEPS],
-        REFERENCE: lambda: [pool.submit(_step, None).result(5) for _ in _STEPS],
+        "three plain calls": lambda: [_step(None) for _ in STEPS],
+        REFERENCE: lambda: [pool.submit(_step, None).result(5) for _ in STEPS],
         "Chain, inline=True": _chain(session, inline=True),
         "Chain": _chain(session, inline=False),
     }
@@ -53,7 +53,7 @@ def measure(*, quick: bool) -> dict[str, Any]:
 
 def tables(result: Mapping[str, Any]) -> list[Table]:
     """Return the one table."""
-    cpu, each = result["cpu"], len(_STEPS)
+    cpu, each = result["cpu"], len(STEPS)
     rows = [
         (name, times(ratio(costs, cpu[REFERENCE])), f"{spread(costs)['median'] / each:.1f}") for name, costs in cpu.items()
     ]

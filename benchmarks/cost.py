@@ -17,7 +17,7 @@ __all__ = ["REFERENCE", "measure", "tables"]
 REFERENCE = "no thread"
 _ROUND_SECONDS = 60.0
 _PATIENCE_SECONDS = 4.0
-"""What the rounds of one contender may take together; behind it, it runs no further one."""
+"""What the rounds of one contender may take together; after that it runs no more."""
 _WARM_UP_EVENTS = 200
 _WHOLE = ("big", "lines")
 """Loads of a single event, which the floor cannot read: it does not unframe."""

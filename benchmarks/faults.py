@@ -67,7 +67,7 @@ FAULTS = (
     Fault("no answer", "stall"),
     Fault("slow name resolution", HEALTHY, slow_name=True),
     Fault("cut without end", "CHUNK\nclose", framing="close"),
-    Fault("lingers behind its end", "CHUNK\nEND\nlinger", ends_well=True),
+    Fault("lingers after its end", "CHUNK\nEND\nlinger", ends_well=True),
     Fault("error in a 200", "CHUNK\nERROR\nend"),
 )
 

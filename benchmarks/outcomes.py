@@ -1,4 +1,4 @@
-"""What each peer does when a gateway has a fault: when it gives back control, with what error, and whether it lets go.
+"""What each peer does when a gateway has a fault: when it returns, with what error, and whether it closes the connection.
 
 Each peer runs in a process of its own. It reads one healthy stream first; then all faults are played to it at once, each to
 a thread of its own, until a hard bound. The scripted gateways, in this process, see how many attempts it makes and when its
@@ -38,7 +38,7 @@ _SIDE_BY_SIDE = 4
 
 
 def measure(*, quick: bool) -> dict[str, Any]:
-    """Return, for each peer and fault, what became of it."""
+    """Return, for each peer and fault, how it ended."""
     peers, bound = [peer for peer in PEERS if peer.installed], _QUICK_BOUND if quick else _BOUND
     with ThreadPoolExecutor(_SIDE_BY_SIDE) as pool:
         found = list(pool.map(_try, peers, [bound] * len(peers)))
@@ -48,7 +48,7 @@ def measure(*, quick: bool) -> dict[str, Any]:
 
 
 def _try(peer: Peer, bound: float) -> dict[str, Any]:
-    """Play every fault to one peer; return what became of each, or `{"failed": why}`."""
+    """Play every fault to one peer; return how each ended, or `{"failed": why}`."""
     with ExitStack() as stack:
         healthy = stack.enter_context(Gateway(script_of(HEALTHY, peer.dialect)))
         gateways = {fault.name: stack.enter_context(_gateway(fault, peer)) for fault in FAULTS}
@@ -135,7 +135,7 @@ def _suffer_one(fault: str, call: Callable[[], int], results: Connection, lock: 
 
 
 def _resolve_slowly() -> None:
-    """Make one name, and no other, take longer than anybody waits."""
+    """Make one name, and no other, take longer than every limit."""
     resolve = socket.getaddrinfo
 
     def resolve_late(host: Any, *args: Any, **options: Any) -> Any:
@@ -153,9 +153,7 @@ def tables(result: Mapping[str, Any]) -> list[Table]:
     rows = [_overview(name, outcomes, result["bound"]) for name, outcomes in played.items()]
     rows += [(name, outcomes["failed"], *[""] * len(FAULTS)) for name, outcomes in peers.items() if name not in played]
     heads = ("", "right", *(fault.name for fault in FAULTS))
-    title = (
-        f"time until the program has control again; limits of {LIMIT} s per wait, {TOTAL:g} s in total where there is one"
-    )
+    title = f"time until the program has control again; limits of {LIMIT} s per wait, {TOTAL:g} s in total if it has one"
     settings = Table("who was tried, and with what", ("", "settings"), tuple(result["settings"].items()))
     overview = Table(title, heads, tuple(rows))
     return [settings, overview, *(_by_fault(fault, played, result["bound"]) for fault in FAULTS)]

@@ -1,6 +1,6 @@
-"""Make `docs/performance.md` and its plots of the figures that `benchmarks.run` has kept: `python -m benchmarks.page`.
+"""Make `docs/performance.md` and its plots from the figures of `benchmarks.run`: `python -m benchmarks.page`.
 
-The prose is in `performance.template.md`, beside this file; `{{name}}` in it stands for what a part has found.
+The prose is in `performance.template.md`, beside this file; `{{name}}` in it is replaced by the results of a part.
 """
 
 import argparse
@@ -18,6 +18,7 @@ from .numbers import ratio
 from .outcomes import LIMIT
 from .plots import bar_plot, share_plot
 from .run import FIGURES, PARTS
+from .summary import summary_table
 
 __all__ = ["fill", "main"]
 
@@ -43,10 +44,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def fill(template: str, figures: Mapping[str, Any]) -> str:
-    """Return the page: *template* with what was found in its places. Raises KeyError for a place that is not known."""
+    """Return the page: *template* with the results in its places. Raises KeyError for an unknown place."""
     parts = figures["parts"]
     found = {name: _tables(name, parts) for name in PARTS}
-    found |= {"about": _about(figures), "bars": _bars(parts), "limit": f"{LIMIT:g}"}
+    found |= {
+        "about": _about(figures),
+        "bars": _bars(parts),
+        "limit": f"{LIMIT:g}",
+        "summary": summary_table(parts).markdown(),
+    }
     found |= {"outcomes": _tables("outcomes", parts, _OVERVIEW), "faults": _tables("outcomes", parts, _SINGLE_FAULTS)}
     return _PLACE.sub(lambda place: found[place[1]], template)
 
@@ -65,10 +71,10 @@ def _about(figures: Mapping[str, Any]) -> str:
 
 def _load(loads: Sequence[float], cores: int) -> str:
     """Say how busy the machine was: a part of this suite alone makes a load of up to twice the cores."""
-    told = f"The load average was {loads[0]:.1f} before it, and {max(loads[1:], default=0.0):.1f} at most behind a part."
+    said = f"The load average was {loads[0]:.1f} before it, and {max(loads[1:], default=0.0):.1f} at most after a part."
     if max(loads) > 2 * cores:
-        told += " **The machine had other work to do: times, other than ratios of CPU, are worse than they would be.**"
-    return told
+        said += " **The machine had other work to do: times, other than ratios of CPU, are worse than they would be.**"
+    return said
 
 
 def _bars(parts: Mapping[str, Any]) -> str:

@@ -34,7 +34,7 @@ def counts(data: str) -> bool:
 
 
 def floor(url: str) -> int:
-    """Raw socket, split on blank lines, json.loads: nobody can be cheaper (it does not even unframe)."""
+    """Raw socket, split on blank lines, json.loads: the least that is possible (it does not even unframe)."""
     parts = urlsplit(url)
     seen, rest = 0, b""
     with socket.create_connection((parts.hostname, parts.port)) as sock:

@@ -1,6 +1,6 @@
 """A server in a process of its own that sends prepared bytes: fast, so that the client is what is measured.
 
-`/chunked/1000` and `/close/1000` (and whatever a client hangs behind these) answer with a stream of 1000 events.
+`/chunked/1000` and `/close/1000` (with any path below them) answer with a stream of 1000 events.
 """
 
 import json
@@ -43,7 +43,7 @@ class Load:
 
 @dataclass(frozen=True, slots=True)
 class Events:
-    """A stream's events: what comes before and behind those that are counted."""
+    """A stream's events: those before and after the ones that are counted."""
 
     begin: bytes
     counted: list[bytes]

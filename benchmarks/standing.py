@@ -31,7 +31,7 @@ _WARM = 20
 
 
 def open_response(server: SilentServer, number: int, stack: ExitStack) -> None:
-    """Hold a response of requests open, with nobody reading."""
+    """Hold a response of requests open, without a reader."""
     response = requests.get(f"{server.url}/{number}", stream=True, verify=server.verify)
     next(response.iter_content(1))
     stack.callback(response.close)

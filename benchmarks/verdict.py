@@ -1,7 +1,9 @@
-"""Which end of a faulty stream is right, and how it is told. Pure."""
+"""Which end of a faulty stream is right, and how a table shows it. Pure."""
 
 from collections.abc import Mapping
 from typing import Any
+
+from streamguard._text import counted
 
 from .faults import Fault
 
@@ -14,7 +16,7 @@ _AT_ONCE = 0.4
 
 
 def right(fault: Fault, outcome: Mapping[str, Any], total: float) -> bool:
-    """Return whether the program had the right kind of end, in time, and no connection was left open."""
+    """Return whether the program had the right kind of end, in time, and no connection stayed open."""
     if outcome["seconds"] is None or outcome["freed"] is False:
         return False
     if fault.ends_well:
@@ -36,9 +38,9 @@ def cell(fault: Fault, outcome: Mapping[str, Any], total: float, bound: float) -
 
 
 def details(outcome: Mapping[str, Any], bound: float) -> tuple[str, str, str, str]:
-    """Return time, kind of end, what became of the connection, and the attempts."""
+    """Return the time, the kind of end, whether the connection was closed, and the attempts."""
     freed = {None: "there was none", True: "yes", False: "no"}[outcome["freed"]]
     if outcome["seconds"] is None:
         return f"more than {bound:g} s", "still blocked", freed, str(outcome["attempts"])
-    ended = outcome["error"] or f"as complete, behind {outcome['events']} events"
+    ended = outcome["error"] or f"as complete, after {counted(outcome['events'], 'event')}"
     return f"{outcome['seconds']:.2f} s", ended, freed, str(outcome["attempts"])
