@@ -1,20 +1,26 @@
 """What the tests of streams share: lines for a gateway's script, streams consumed to their end, and retry policies."""
 
 import json
+import signal
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
 import tenacity
 
-from streamguard import GuardedStream, guarded_stream
+from streamguard import GuardedStream, HTTPStatusError, guarded_stream
 from streamguard._core.clock import monotonic
 from streamguard.testing import Gateway
 
+from ..helpers import Serve, in_thread, wait_until
+
 GOOD = "chat a\nchat b\nfinish\ndone"
+COMPLETE = "chat a\nchat b\ndone"
 STALL = "headers\nstall"
+OPEN = "chat a\nstall"
+ENDLESS = "loop forever\ntick\nwait 0.02\nendloop"
 NOW = tenacity.wait_none()
 
 
@@ -56,6 +62,11 @@ class Run:
         return [chunk.text for chunk in self.chunks if chunk.text]
 
     @property
+    def events(self) -> list[tuple[str, str]]:
+        """Name and data of each event."""
+        return [(event.event, event.data) for event in self.chunks]
+
+    @property
     def text(self) -> str:
         """All of the text."""
         return "".join(self.texts)
@@ -93,6 +104,41 @@ def failure(stream: GuardedStream[Any]) -> Any:
     error = consume(stream).error
     assert error is not None, stream.report
     return error
+
+
+def rejected(gateway: Gateway, **options: Any) -> HTTPStatusError:
+    """Return the status error that a stream from *gateway* ends with."""
+    run = ask(gateway, **options)
+    assert isinstance(run.error, HTTPStatusError)
+    assert run.chunks == []
+    assert run.stream.report.outcome == "error"
+    assert run.stream.report.status_code == run.error.status_code
+    return run.error
+
+
+def two_chunks_then_silence(serve: Serve, **options: Any) -> tuple[Run, int]:
+    """Run a stream that stalls after two chunks, while a second attempt would succeed; return the requests made."""
+    gateway = serve("chat a\nchat b\nstall", GOOD)
+    run = consume(guarded_stream("POST", gateway.url, idle=0.2, **options))
+    return run, len(gateway.requests)
+
+
+class SoftLimit(Exception):
+    """What a task queue raises in the middle of any code."""
+
+
+def signal_when(holds: Callable[[], bool], number: signal.Signals, *, after: float = 0.0) -> list[float]:
+    """Send the main thread a signal once *holds* is true, *after* seconds later; its time is added to the list."""
+    sent: list[float] = []
+
+    def send() -> None:
+        wait_until(holds)
+        time.sleep(after)
+        sent.append(monotonic())
+        signal.pthread_kill(threading.main_thread().ident or 0, number)
+
+    in_thread(send)
+    return sent
 
 
 def reader_of(stream: GuardedStream[Any]) -> threading.Thread | None:

@@ -1,16 +1,15 @@
 """How a stream ends: every row of the table in the manual, over real sockets."""
 
-import json
-
 import pytest
 import requests
 
 import streamguard
+import streamguard._stream.failures
 from streamguard import (
     EmptyStreamError,
     IncompleteStreamError,
     InStreamError,
-    MalformedChunkError,
+    StreamguardError,
     StreamInactivityTimeoutError,
     TransportError,
     guarded_stream,
@@ -18,7 +17,18 @@ from streamguard import (
 from streamguard.testing.wire import FRAMINGS
 
 from ..helpers import PROMPT, Serve
-from .helpers import ask, choice, consume, line
+from .helpers import ask, choice, consume, failure, line, stream_from
+
+
+@pytest.mark.parametrize(
+    "script", ["headers 204", "headers 205 content-length: 0", "", "end", "headers content-length: 0\nend"]
+)
+def test_nothing_at_all_is_an_empty_stream(streamguard_gateway: Serve, script: str) -> None:
+    """No body, an empty body: an error of its own, that says so."""
+    framing = "length" if "length" in script else "chunked"
+    error = failure(stream_from(streamguard_gateway(script, framing=framing), retry=3))
+    assert isinstance(error, EmptyStreamError)
+    assert "empty stream" in str(error)
 
 
 def test_the_end_marker_completes_at_once(streamguard_gateway: Serve) -> None:
@@ -214,128 +224,6 @@ def test_a_truncated_last_event_is_never_handed_over(streamguard_gateway: Serve,
     assert type(run.error) is IncompleteStreamError
 
 
-def test_a_last_event_may_be_an_error(streamguard_gateway: Serve) -> None:
-    """A whole error frame without its blank line is an error still."""
-    run = ask(streamguard_gateway('chat a\nraw data: {"error":{"message":"m"}}'))
-    assert isinstance(run.error, InStreamError)
-
-
-ERRORS: list[tuple[str, str, str | None, object]] = [
-    ('event {"error":{"message":"m","type":"t","code":504}}', "m", "t", 504),
-    ('event {"error":{"message":"m","type":"t","code":"c"},"choices":[]}', "m", "t", "c"),
-    ('event error | {"message":"m","type":"t","code":7}', "m", "t", 7),
-    ('event error | {"error":{"message":"m","type":"overloaded_error"}}', "m", "overloaded_error", None),
-    ("event error | m", "m", None, None),
-    ('event error | "m"', "m", None, None),
-    ('event {"error":"m"}', "m", None, None),
-    ('event {"error":"m","code":429}', "m", None, 429),
-    ('event {"errors":[{"message":"m","code":3}]}', "m", None, 3),
-    ('event {"object":"error","message":"m","type":"t","code":40303}', "m", "t", 40303),
-    ('event {"type":"error","error":{"type":"overloaded_error","message":"m"}}', "m", "overloaded_error", None),
-    ('event {"type":"error","message":"m","code":"c"}', "m", "error", "c"),
-    ('event {"type":"response.failed","response":{"error":{"code":"c","message":"m"}}}', "m", "response.failed", "c"),
-    ('event {"detail":"m"}', "m", None, None),
-    ('event {"message":"m","code":500}', "m", None, 500),
-    ('event {"status_code":503,"message":"m"}', "m", None, 503),
-    ('event {"error":{"code":502,"message":"m"},"choices":[{"delta":{},"finish_reason":"error"}]}', "m", None, 502),
-    ('event {"choices":[{"delta":{"content":""},"error":{"code":502,"message":"m"}}]}', "m", None, 502),
-]
-
-
-@pytest.mark.parametrize(("frame", "message", "kind", "code"), ERRORS, ids=[frame for frame, *_ in ERRORS])
-def test_an_error_frame_is_raised(
-    streamguard_gateway: Serve, frame: str, message: str, kind: str | None, code: object
-) -> None:
-    """An error in the stream, in any of its shapes, is raised behind the chunks with all that the server said."""
-    run = ask(streamguard_gateway(f"chat a\n{frame}\ndone"))
-    error = run.error
-    assert run.texts == ["a"]
-    assert isinstance(error, InStreamError)
-    assert (error.message, error.type, error.code, error.partial_text) == (message, kind, code, "a")
-    assert error.body == frame.removeprefix("event ").removeprefix("error | ")
-    assert (error.status_code, run.stream.report.outcome) == (200, "error")
-
-
-def test_a_finish_reason_may_say_error(streamguard_gateway: Serve) -> None:
-    """finish_reason "error" is an error of the server's, and keeps the partial text."""
-    run = ask(streamguard_gateway("chat a\nfinish error\ndone"))
-    assert isinstance(run.error, InStreamError)
-    assert run.error.partial_text == "a"
-
-
-@pytest.mark.parametrize("nothing", ["null", "{}", '""', "false", "[]"])
-def test_an_empty_error_is_none(streamguard_gateway: Serve, nothing: str) -> None:
-    """An `error` key that holds nothing is no error, beside choices or alone."""
-    frames = [f'event {{"choices":[{{"delta":{{"content":"x"}}}}],"error":{nothing}}}', f'event {{"error":{nothing}}}']
-    run = ask(streamguard_gateway([*frames, "done"]))
-    assert (run.error, run.texts) == (None, ["x"])
-
-
-def test_talk_about_errors_is_no_error(streamguard_gateway: Serve) -> None:
-    """Text that mentions an error, even as JSON, is text."""
-    said = '{"error": {"message": "boom"}}'
-    run = ask(streamguard_gateway([line(choice(said)), "done"]))
-    assert (run.error, run.texts) == (None, [said])
-
-
-MALFORMED = [
-    "event not json",
-    'event {"choices":[',
-    "event [1,2]",
-    'event "text"',
-    "event 7",
-    "event null",
-    "event : OPENROUTER PROCESSING",
-    "event <html>502</html>",
-    "raw data: \\xff\\xfe\\n\\n",
-    "raw data: \\0\\0\\n\\n",
-    "event " + "[" * 60_000,
-    "event " + "9" * 10_000 + "x",
-    "event " + "\u00e9" * 5_000,
-    "raw data: " + "\\x01" * 5_000 + "\\n\\n",
-]
-
-
-@pytest.mark.parametrize("frame", MALFORMED, ids=[frame[:30] for frame in MALFORMED])
-@pytest.mark.parametrize("decode", ["chat", "json"])
-def test_what_is_not_json_is_malformed(streamguard_gateway: Serve, decode: str, frame: str) -> None:
-    """A payload that cannot be a chunk raises behind the chunks before it, quoting no more than 200 characters."""
-    run = ask(streamguard_gateway(f"chat a\n{frame}\ndone"), decode=decode)
-    if decode == "json" and frame in ("event [1,2]", 'event "text"', "event 7", "event null"):
-        assert (run.error, run.chunks[1:]) == (None, [json.loads(frame.removeprefix("event "))])
-        return
-    assert len(run.chunks) == 1
-    assert type(run.error) is MalformedChunkError
-    assert len(str(run.error)) < 400
-    assert run.stream.report.outcome == "error"
-
-
-FOREIGN = [
-    ('event message_start | {"type":"message_start","message":{"id":"m"}}', "Anthropic"),
-    ('event {"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"a"}}', "Anthropic"),
-    ('event {"type":"response.output_text.delta","delta":"a"}', "Responses"),
-    ('event {"candidates":[{"content":{"parts":[{"text":"a"}]}}]}', "Gemini"),
-    ('event {"model":"m","message":{"content":"a"},"done":false}', "Ollama"),
-]
-
-
-@pytest.mark.parametrize(("frame", "api"), FOREIGN)
-def test_the_frames_of_another_api_are_named(streamguard_gateway: Serve, frame: str, api: str) -> None:
-    """A stream of another API is refused as malformed, by that API's name, with the way to read it."""
-    run = ask(streamguard_gateway([frame, "done"]))
-    assert type(run.error) is MalformedChunkError
-    assert api in str(run.error)
-    assert "decode=" in str(run.error)
-
-
-def test_the_error_is_raised_once(streamguard_gateway: Serve) -> None:
-    """However a stream ends, it has ended: the error comes once, and then StopIteration."""
-    stream = guarded_stream("POST", streamguard_gateway("chat a").url, retry=None)
-    assert isinstance(consume(stream).error, IncompleteStreamError)
-    assert next(stream, "over") == "over"
-    assert (list(stream), stream.text, stream.report.chunks) == ([], "a", 1)
-
-
 @pytest.mark.parametrize("steps", ["chat a\ndone", "chat a\nfinish", "chat a", "error no", "event x", "headers 500"])
 @pytest.mark.parametrize("framing", ["chunked", "length"])
 def test_an_ended_stream_holds_no_socket(streamguard_gateway: Serve, framing: str, steps: str) -> None:
@@ -347,12 +235,84 @@ def test_an_ended_stream_holds_no_socket(streamguard_gateway: Serve, framing: st
     assert run.stream.response.status_code == run.stream.report.status_code
 
 
-def test_every_ending_is_a_streamguard_error(streamguard_gateway: Serve) -> None:
-    """Whatever ended the stream carries how far it had come, the caller's name and the report's id."""
-    for steps in ("chat a", "chat a\nerror no", "chat a\nevent x", "chat a\nwait 0.1\nreset", "chat a\nstall"):
-        run = ask(streamguard_gateway(steps), name="mine", idle=0.3)
-        error = run.error
-        assert isinstance(error, streamguard.StreamguardError)
-        assert (error.chunks, error.partial_text, error.name, error.attempt) == (1, "a", "mine", 1)
-        assert (error.id, error.host) == (run.stream.report.id, run.stream.report.host)
-        assert error.lifetime is not None
+NO_END = ["chat a", *['event {"choices":[]}'] * 3, "usage 1 1"]
+
+
+def test_a_provider_that_never_says_the_end(streamguard_gateway: Serve) -> None:
+    """Neither finish_reason nor [DONE] is incomplete unless the caller is lenient, and is not tried again (B079)."""
+    gateway = streamguard_gateway(NO_END)
+    run = consume(guarded_stream("POST", gateway.url, retry=3))
+    assert type(run.error) is IncompleteStreamError
+    assert (len(run.chunks), len(gateway.requests)) == (5, 1)
+    lenient = ask(gateway, strict=False)
+    assert (lenient.error, lenient.stream.report.outcome, len(lenient.chunks)) == (None, "incomplete", 5)
+
+
+def test_nothing_but_the_end_marker(streamguard_gateway: Serve) -> None:
+    """[DONE] alone is an empty stream, which is no transport timeout and is not tried again (B085)."""
+    gateway = streamguard_gateway("done")
+    run = consume(guarded_stream("POST", gateway.url, retry=3))
+    assert type(run.error) is EmptyStreamError
+    assert not isinstance(run.error, TimeoutError)
+    assert len(gateway.requests) == 1
+
+
+def test_usage_says_nothing_about_the_end(streamguard_gateway: Serve) -> None:
+    """A stream without usage may be complete, one with usage cut: the end marker and the finish reason decide (B089)."""
+    assert ask(streamguard_gateway("chat a\nfinish")).stream.report.outcome == "completed"
+    assert type(ask(streamguard_gateway("chat a\nusage 1 1")).error) is IncompleteStreamError
+    assert type(ask(streamguard_gateway("chat a")).error) is IncompleteStreamError
+
+
+@pytest.mark.parametrize(
+    ("framing", "kind"),
+    [
+        ("chunked", TransportError),
+        ("length", TransportError),
+        ("close", IncompleteStreamError),
+        ("http10", IncompleteStreamError),
+    ],
+)
+def test_a_stream_that_is_cut_off_is_no_complete_one(
+    streamguard_gateway: Serve, framing: str, kind: type[StreamguardError]
+) -> None:
+    """A gateway that closes in the middle: all chunks, then a typed error with what was known, and no retry (B021)."""
+    lie = {"length": 100_000} if framing == "length" else {}
+    gateway = streamguard_gateway("loop 8\ntick\nwait 0.02\nendloop\nclose", framing=framing, **lie)
+    policy = streamguard.before_first_chunk(3, on={"ETIMEDOUT", "ECONNRESET", IncompleteStreamError})
+    seen = consume(stream_from(gateway, retry=policy))
+    assert isinstance(seen.error, kind)
+    assert (len(seen.chunks), seen.error.chunks, len(gateway.requests)) == (8, 8, 1)
+    assert seen.error.lifetime is not None
+    assert seen.error.lifetime >= 0.14
+    assert seen.error.partial_text == seen.text
+
+
+@pytest.mark.parametrize("end", ["", "\\n", "\\r\\n", "\\r"])
+def test_a_last_event_without_its_blank_line(streamguard_gateway: Serve, end: str) -> None:
+    """It is handed over if its JSON is whole, and completes the stream only by what it says (B068)."""
+    finish = ask(streamguard_gateway(f'chat a\nraw data: {{"choices":[{{"delta":{{}},"finish_reason":"stop"}}]}}{end}'))
+    assert (finish.error, len(finish.chunks), finish.stream.report.outcome) == (None, 2, "completed")
+    text = ask(streamguard_gateway(f'chat a\nraw data: {{"choices":[{{"delta":{{"content":"b"}}}}]}}{end}'))
+    assert text.texts == ["a", "b"]
+    assert type(text.error) is IncompleteStreamError
+    cut = ask(streamguard_gateway(f'chat a\nraw data: {{"choices":[{{"delta":{{"content":"b{end}'))
+    assert cut.texts == ["a"]
+    assert type(cut.error) is IncompleteStreamError
+
+
+@pytest.mark.parametrize("end", ["\\n\\r", "\\r\\r", "\\r\\n\\r", "\\n\\n", "\\r\\n\\r\\n"])
+@pytest.mark.parametrize("framing", ["chunked", "close"])
+def test_a_lone_cr_at_the_end(streamguard_gateway: Serve, framing: str, end: str) -> None:
+    """An event whose blank line ends with a lone CR at the end of the body is complete (B069)."""
+    run = ask(streamguard_gateway(f"raw data: x{end}", framing=framing), decode="events")
+    assert (run.error, [event.data for event in run.chunks]) == (None, ["x"])
+
+
+def test_a_choice_that_begins_late_reopens_the_stream(streamguard_gateway: Serve) -> None:
+    """When all known choices had finished and another one begins, its silence is a timeout, not the end."""
+    second = '{"choices": [{"index": 1, "delta": {"content": "b"}, "finish_reason": null}]}'
+    gateway = streamguard_gateway(f"chat a\nfinish\nevent {second}\nstall")
+    seen = consume(stream := stream_from(gateway, end_grace=0.1, idle=0.3))
+    assert isinstance(seen.error, StreamInactivityTimeoutError)
+    assert (len(seen.chunks), stream.report.outcome) == (3, "timeout")

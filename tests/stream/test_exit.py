@@ -3,6 +3,7 @@
 import contextlib
 import signal
 import socket
+import subprocess
 import sys
 import textwrap
 import threading
@@ -14,10 +15,12 @@ from urllib.parse import urlsplit
 import pytest
 
 from streamguard._core.clock import monotonic
+from streamguard.testing import Gateway
 
 from ..helpers import Serve, finish, run_script, started
 
 EXIT_SECONDS = 2.0
+
 
 _MAKE = """
 import tenacity
@@ -199,3 +202,22 @@ def test_a_killed_program_frees_its_connection(streamguard_gateway: Serve) -> No
 def test_no_thread_of_ours_is_waited_for() -> None:
     """What `threading` waits for at the exit holds no thread of ours: they are all daemons."""
     assert [t for t in threading.enumerate() if t.name.startswith("streamguard") and not t.daemon] == []
+
+
+def test_a_stream_at_interpreter_exit() -> None:
+    """From an atexit hook a stream works or fails with a clear error; it neither hangs nor leaves a traceback (B115)."""
+    program = (
+        "import atexit, sys, streamguard\n"
+        "def late():\n"
+        "    try:\n"
+        "        print(streamguard.guarded_stream('GET', sys.argv[1], total=5).read())\n"
+        "    except streamguard.StreamguardError as error:\n"
+        "        print(type(error).__name__)\n"
+        "held = streamguard.guarded_stream('GET', sys.argv[1])\n"
+        "next(held)\n"
+        "atexit.register(late)\n"
+    )
+    with Gateway("chat a\nstall", "chat a\ndone") as gateway:
+        done = subprocess.run([sys.executable, "-c", program, gateway.url], capture_output=True, text=True, timeout=20)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout in ("a\n", "StreamguardError\n")

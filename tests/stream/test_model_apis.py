@@ -26,16 +26,29 @@ def event(**frame: Any) -> str:
 
 
 PING = event(type="ping")
+
+
 RESPONSE_TEXT = event(type="response.output_text.delta", output_index=0, delta="hello")
+
+
 COMPLETED = event(type="response.completed", response={"output": [], "usage": {"output_tokens": 5}})
+
+
 MESSAGE_TEXT = event(type="content_block_delta", index=0, delta={"type": "text_delta", "text": "hello"})
+
+
 MESSAGE_END = event(type="message_delta", delta={"stop_reason": "end_turn"}, usage={"output_tokens": 5})
+
+
 STOP = event(type="message_stop")
+
 
 APIS = {
     "responses": (ResponseChunk, RESPONSE_TEXT, [COMPLETED], "completed"),
     "anthropic": (AnthropicChunk, MESSAGE_TEXT, [MESSAGE_END, STOP], "end_turn"),
 }
+
+
 both = pytest.mark.parametrize("api", APIS)
 
 

@@ -1,7 +1,5 @@
 """Responses that are no stream: status 400 and above, and a 200 with something else in it."""
 
-import datetime
-import email.utils
 import json
 from typing import Any
 
@@ -12,27 +10,94 @@ from streamguard import (
     EmptyStreamError,
     HTTPStatusError,
     IncompleteStreamError,
-    InStreamError,
     NotEventStreamError,
     StreamInactivityTimeoutError,
     guarded_stream,
 )
-from streamguard.testing import Gateway
 
-from ..helpers import PROMPT, Serve
-from .helpers import ask
+from ..helpers import PROMPT, Serve, wait_until
+from .helpers import ask, consume, failure, has_reader, rejected, stream_from
+
+
+@pytest.mark.parametrize(
+    ("script", "words"),
+    [
+        ("headers content-type: text/html\nbody <!doctype html><title>Sign in</title>", ["text/html", "<!doctype html>"]),
+        ("headers content-type: TEXT/HTML; charset=utf-8\nbody <html>", ["<html>"]),
+        ('body {"choices": [{"message": {"content": "all at once"}}]}', ["application/json", '"stream": true']),
+        ('headers content-type: text/plain\nbody {"a": 1}', ['"stream": true']),
+        ("headers content-type:\nbody [1, 2]", ['"stream": true']),
+        ("headers content-type: text/plain\nbody <html>", ["text/plain", "<html>"]),
+        ("headers content-type: application/x-ndjson\nbody {}", ["x-ndjson"]),
+        (r"headers content-type: image/png" + "\n" + r"raw \x89PNG\r\n\x1a\n\0\0", ["image/png"]),
+    ],
+)
+@pytest.mark.parametrize("decode", ["chat", "events", "json"])
+def test_a_page_is_no_event_stream(streamguard_gateway: Serve, script: str, words: list[str], decode: Any) -> None:
+    """A 200 that is something else: the error has its type and its beginning, and nothing is retried."""
+    gateway = streamguard_gateway(script)
+    error = failure(stream := stream_from(gateway, decode=decode, retry=3))
+    assert isinstance(error, NotEventStreamError)
+    for word in words:
+        assert word in str(error)
+    assert len(error.body) <= 512
+    assert (len(gateway.requests), stream.report.status_code) == (1, 200)
+    gateway.wait_connections(1, still_open=0)
+
+
+@pytest.mark.parametrize(
+    "rest", [f"loop 100\nraw {'<p>' * 20_000}\nendloop", "stall", "loop forever\nraw <p>\nwait 0.02\nendloop"]
+)
+def test_a_page_without_end_costs_no_more_than_a_second(streamguard_gateway: Serve, rest: str) -> None:
+    """Huge, stalling or endless: the read for the message is bounded in size and in time."""
+    gateway = streamguard_gateway(f"headers content-type: text/html\nraw <html>\n{rest}")
+    seen = consume(stream_from(gateway, retry=None))
+    assert isinstance(seen.error, NotEventStreamError)
+    assert seen.elapsed < 1 + PROMPT
+    gateway.wait_left()
+
+
+@pytest.mark.parametrize("status", [400, 401, 404, 429, 500, 503])
+def test_the_body_of_an_error_is_kept(streamguard_gateway: Serve, status: int) -> None:
+    """Status, headers, Retry-After and the server's message are on the error; the connection is free (B050)."""
+    body = '{"error": {"message": "no such key", "type": "auth", "code": "invalid_api_key"}}'
+    gateway = streamguard_gateway(f"headers {status} retry-after: 7; x-request-id: r-1\nbody {body}")
+    error = failure(stream := stream_from(gateway, retry=None))
+    assert isinstance(error, HTTPStatusError)
+    assert isinstance(error, requests.HTTPError)
+    assert (error.status_code, error.retry_after, error.body, error.request_id) == (status, 7, body, "r-1")
+    assert "no such key" in str(error)
+    assert error.headers["retry-after"] == "7"
+    wait_until(lambda: not has_reader(stream))
+    gateway.wait_connections(1, still_open=0)
+
+
+@pytest.mark.parametrize(
+    ("script", "options", "most"),
+    [
+        (f"headers 500\nloop 40\nraw {'x' * 50_000}\nendloop", {}, PROMPT),
+        ("headers 500\nraw half an answ\nstall", {}, 1 + PROMPT),
+        ("headers 500\nloop forever\nraw drip\nwait 0.05\nendloop", {}, 1 + PROMPT),
+        ("headers 500 content-length: 999\nraw short\nclose", {"framing": "length", "length": 999}, PROMPT),
+        ("headers 500\nraw cut\nreset", {}, PROMPT),
+    ],
+    ids=["huge", "stalling", "endless", "short", "reset"],
+)
+def test_the_read_of_an_error_body_is_bounded(
+    streamguard_gateway: Serve, script: str, options: dict[str, Any], most: float
+) -> None:
+    """A body that is too big, stalls, never ends or breaks costs a second at most, and never the status (B050)."""
+    gateway = streamguard_gateway(script, **options)
+    seen = consume(stream := stream_from(gateway, retry=None))
+    assert isinstance(seen.error, HTTPStatusError)
+    assert seen.error.status_code == 500
+    assert len(seen.error.body) <= 65_536
+    assert seen.elapsed < most
+    wait_until(lambda: not has_reader(stream))
+    gateway.wait_connections(1, still_open=0)
+
 
 KIB = 1024
-
-
-def rejected(gateway: Gateway, **options: Any) -> HTTPStatusError:
-    """Return the status error that a stream from *gateway* ends with."""
-    run = ask(gateway, **options)
-    assert isinstance(run.error, HTTPStatusError)
-    assert run.chunks == []
-    assert run.stream.report.outcome == "error"
-    assert run.stream.report.status_code == run.error.status_code
-    return run.error
 
 
 BODIES = [
@@ -140,41 +205,6 @@ def test_an_open_meets_a_bad_status(streamguard_gateway: Serve) -> None:
     assert len(gateway.requests) == 2
 
 
-def http_date(seconds: float, layout: str = "") -> str:
-    """Return the moment *seconds* from now as a header has it; *layout* is for strftime."""
-    when = datetime.datetime.now(datetime.UTC) + datetime.timedelta(seconds=seconds)
-    return when.strftime(layout) if layout else email.utils.format_datetime(when, usegmt=True)
-
-
-@pytest.mark.parametrize(
-    ("value", "seconds"),
-    [("7", 7.0), ("0", 0.0), ("1.5", 1.5), ("-3", 0.0), ("soon", None), ("nan", None), ("inf", None), ("1e999", None)],
-)
-def test_retry_after_in_seconds(streamguard_gateway: Serve, value: str, seconds: float | None) -> None:
-    """`Retry-After` as a number is that number of seconds, never negative; what is none is as good as missing."""
-    assert rejected(streamguard_gateway(f"headers 429 Retry-After: {value}")).retry_after == seconds
-
-
-@pytest.mark.parametrize("layout", ["", "%A, %d-%b-%y %H:%M:%S GMT", "%a %b %d %H:%M:%S %Y"], ids=["imf", "850", "asctime"])
-def test_retry_after_as_a_date(streamguard_gateway: Serve, layout: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """`Retry-After` as a date, in the three formats of RFC 9110, 5.6.7, is the seconds until then."""
-    error = rejected(streamguard_gateway(f"headers 503 Retry-After: {http_date(300, layout)}"))
-    assert error.retry_after is not None
-    assert 290 < error.retry_after <= 300
-
-
-@pytest.mark.parametrize("value", ["Wed, 21 Oct 2015 07:28:00 GMT", "Wed, 21 Oct 2015 07:28:00 -0000"])
-def test_retry_after_as_a_date_gone_by(streamguard_gateway: Serve, value: str) -> None:
-    """A date in the past means now."""
-    assert rejected(streamguard_gateway(f"headers 503 Retry-After: {value}")).retry_after == 0.0
-
-
-@pytest.mark.parametrize("value", ["Wed, 99 Oct 2015 07:28:00 GMT", "Wed, 21 Oct 99999 07:28:00 GMT", ",", "Wed"])
-def test_retry_after_that_is_no_date(streamguard_gateway: Serve, value: str) -> None:
-    """What only looks like a date is ignored."""
-    assert rejected(streamguard_gateway(f"headers 503 Retry-After: {value}")).retry_after is None
-
-
 ACCEPTED = [
     "Content-Type: text/event-stream; charset=utf-8",
     "Content-Type: TEXT/EVENT-STREAM",
@@ -244,31 +274,6 @@ def test_an_event_stream_by_its_type_alone(streamguard_gateway: Serve, strict: b
     assert run.stream.report.outcome == "error"
 
 
-@pytest.mark.parametrize(
-    "before", ["", "raw : beat\\n\\n\n", "chat a\n", "raw event: error\\n\n"], ids=["alone", "beat", "chunk", "name"]
-)
-@pytest.mark.parametrize(
-    "body",
-    [
-        '{"error":{"message":"no quota"}}',
-        '{\\n "error": {\\n  "message": "no quota"\\n }\\n}\\n',
-        '{"error":"no quota"}\\n\\n',
-    ],
-)
-def test_an_error_object_without_a_frame(streamguard_gateway: Serve, before: str, body: str) -> None:
-    """What a server says as it is, where the stream should go on, is what happened."""
-    run = ask(streamguard_gateway(f"{before}raw {body}"))
-    assert isinstance(run.error, InStreamError)
-    assert "no quota" in str(run.error)
-    assert run.error.partial_text == ("a" if before.startswith("chat") else "")
-
-
-def test_events_are_those_of_the_standard(streamguard_gateway: Serve) -> None:
-    """Which ignores lines that are no field: who asks for events gets none, and no error."""
-    run = ask(streamguard_gateway("raw upstream connect error"), decode="events")
-    assert (run.error, run.chunks) == (None, [])
-
-
 @pytest.mark.parametrize(("before", "kind"), [("chat a", IncompleteStreamError), ("comment beat", EmptyStreamError)])
 def test_words_without_a_frame_are_quoted(streamguard_gateway: Serve, before: str, kind: type[Exception]) -> None:
     """And the text is said to be in the error only where there is one."""
@@ -276,15 +281,6 @@ def test_words_without_a_frame_are_quoted(streamguard_gateway: Serve, before: st
     assert type(run.error) is kind
     assert "'Internal Server Error'" in str(run.error)
     assert (".partial_text" in str(run.error)) == (before == "chat a")
-
-
-@pytest.mark.parametrize("decode", ["chat", "events", "json"])
-def test_lines_that_the_standard_ignores_do_no_harm(streamguard_gateway: Serve, decode: str) -> None:
-    """Unknown fields beside known ones, and whatever stands behind the end marker."""
-    gateway = streamguard_gateway('raw x: y\\n\\n\nchat a\nraw {"error":\\n\nfinish\ndone\nraw {"error":"late"}')
-    run = ask(gateway, decode=decode)
-    assert run.error is None
-    assert len(run.chunks) >= 2
 
 
 @pytest.mark.parametrize("kind", ["application/json", "text/plain", "", "application/problem+json"])

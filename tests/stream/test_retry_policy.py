@@ -1,29 +1,311 @@
-"""Retries: tenacity's policies, and the pauses they ask for, slept where everything still works."""
+"""Retry policies: `before_first_chunk()`, tenacity's own, and the server's `Retry-After`."""
 
-import json
+import datetime
+import email.utils
 import logging
 import threading
 from collections.abc import Callable
 from typing import Any
 
 import pytest
+import requests
 import tenacity
+from urllib3.util.retry import Retry
 
+import streamguard
 from streamguard import (
-    HEARTBEAT,
-    CancelToken,
     DeadlineExceededError,
+    EmptyStreamError,
     HTTPStatusError,
-    StreamCancelledError,
+    InStreamError,
+    MalformedChunkError,
+    NotEventStreamError,
+    StreamInactivityTimeoutError,
     TransportError,
+    UsageError,
     before_first_chunk,
     classify,
+    deadline,
     guarded_stream,
 )
-from streamguard._core.clock import monotonic
 
 from ..helpers import PROMPT, Serve
-from .helpers import GOOD, NOW, STALL, ask, consume, policy
+from .helpers import GOOD, NOW, STALL, ask, consume, policy, rejected
+
+
+def test_a_mounted_retry_that_sleeps(streamguard_gateway: Serve) -> None:
+    """Our own sessions use no `Retry`; under a caller's, which sleeps, the consumer is free on time (B104)."""
+    gateway = streamguard_gateway("headers 503 retry-after: 1")
+    with requests.Session() as session:
+        session.mount("http://", streamguard.Adapter(max_retries=Retry(1, status_forcelist=[503])))
+        run = consume(guarded_stream("GET", gateway.url, session=session, total=0.3))
+        assert isinstance(run.error, DeadlineExceededError)
+        assert 0.3 <= run.stream.report.lifetime < 0.3 + 0.6
+        assert run.stream.report.abandoned_threads == 1
+    own = ask(streamguard_gateway("headers 503 retry-after: 5"), total=3)
+    assert isinstance(own.error, HTTPStatusError)
+
+
+def test_without_a_policy_the_original_error(streamguard_gateway: Serve) -> None:
+    """retry=None: one request, and the error as it is (B110)."""
+    gateway = streamguard_gateway("chat a\nwait 0.05\nreset", GOOD)
+    run = ask(gateway, retry=None)
+    assert type(run.error) is TransportError
+    assert (run.texts, len(gateway.requests)) == (["a"], 1)
+
+
+def http_date(seconds: float, layout: str = "") -> str:
+    """Return the moment *seconds* from now as a header has it; *layout* is for strftime."""
+    when = datetime.datetime.now(datetime.UTC) + datetime.timedelta(seconds=seconds)
+    return when.strftime(layout) if layout else email.utils.format_datetime(when, usegmt=True)
+
+
+@pytest.mark.parametrize(
+    ("value", "seconds"),
+    [("7", 7.0), ("0", 0.0), ("1.5", 1.5), ("-3", 0.0), ("soon", None), ("nan", None), ("inf", None), ("1e999", None)],
+)
+def test_retry_after_in_seconds(streamguard_gateway: Serve, value: str, seconds: float | None) -> None:
+    """`Retry-After` as a number is that number of seconds, never negative; what is none is as good as missing."""
+    assert rejected(streamguard_gateway(f"headers 429 Retry-After: {value}")).retry_after == seconds
+
+
+@pytest.mark.parametrize("layout", ["", "%A, %d-%b-%y %H:%M:%S GMT", "%a %b %d %H:%M:%S %Y"], ids=["imf", "850", "asctime"])
+def test_retry_after_as_a_date(streamguard_gateway: Serve, layout: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`Retry-After` as a date, in the three formats of RFC 9110, 5.6.7, is the seconds until then."""
+    error = rejected(streamguard_gateway(f"headers 503 Retry-After: {http_date(300, layout)}"))
+    assert error.retry_after is not None
+    assert 290 < error.retry_after <= 300
+
+
+@pytest.mark.parametrize("value", ["Wed, 21 Oct 2015 07:28:00 GMT", "Wed, 21 Oct 2015 07:28:00 -0000"])
+def test_retry_after_as_a_date_gone_by(streamguard_gateway: Serve, value: str) -> None:
+    """A date in the past means now."""
+    assert rejected(streamguard_gateway(f"headers 503 Retry-After: {value}")).retry_after == 0.0
+
+
+@pytest.mark.parametrize("value", ["Wed, 99 Oct 2015 07:28:00 GMT", "Wed, 21 Oct 99999 07:28:00 GMT", ",", "Wed"])
+def test_retry_after_that_is_no_date(streamguard_gateway: Serve, value: str) -> None:
+    """What only looks like a date is ignored."""
+    assert rejected(streamguard_gateway(f"headers 503 Retry-After: {value}")).retry_after is None
+
+
+@pytest.mark.parametrize(("retry", "requests_made"), [(None, 1), (0, 1), (1, 2), (3, 4)])
+def test_a_number_of_retries(streamguard_gateway: Serve, retry: int | None, requests_made: int) -> None:
+    """None and 0 are no retry, a number is that many further attempts."""
+    gateway = streamguard_gateway(STALL)
+    run = ask(gateway, retry=retry, first=0.05)
+    assert isinstance(run.error, StreamInactivityTimeoutError)
+    assert (len(gateway.requests), run.error.max_attempts) == (requests_made, requests_made)
+
+
+@pytest.mark.parametrize(
+    "wrong", [True, False, 1.5, "3", {"max": 3}, tenacity.stop_after_attempt(3), tenacity.AsyncRetrying()]
+)
+def test_what_is_no_policy(wrong: object) -> None:
+    """Anything else is refused when the stream is made, by its name."""
+    with pytest.raises(TypeError, match="retry="):
+        guarded_stream("POST", "http://127.0.0.1:9/", retry=wrong)
+
+
+@pytest.mark.parametrize(
+    ("options", "error"),
+    [
+        ({"max_retries": -1}, UsageError),
+        ({"max_retries": True}, TypeError),
+        ({"max_retries": "2"}, TypeError),
+        ({"on": "ETIMEDOUT"}, TypeError),
+        ({"on": {5}}, TypeError),
+        ({"status": 503}, TypeError),
+        ({"status": {"503"}}, TypeError),
+    ],
+)
+def test_arguments_of_the_policy_are_checked(options: dict[str, Any], error: type[Exception]) -> None:
+    """A wrong argument of before_first_chunk is refused by its name."""
+    with pytest.raises(error, match=f"{next(iter(options))}="):
+        before_first_chunk(**options)
+
+
+def test_a_disabled_policy_is_none(streamguard_gateway: Serve) -> None:
+    """tenacity's `enabled=False` turns a policy off."""
+    gateway = streamguard_gateway("reset")
+    try:
+        off = policy(enabled=False)
+    except TypeError:
+        pytest.skip("this tenacity has no enabled=")
+    assert isinstance(ask(gateway, retry=off).error, TransportError)
+    assert len(gateway.requests) == 1
+
+
+def test_one_policy_serves_many_streams(streamguard_gateway: Serve) -> None:
+    """A policy keeps nothing of a stream: each counts its own attempts."""
+    shared = policy(2)
+    for _ in range(3):
+        gateway = streamguard_gateway("reset", GOOD)
+        assert ask(gateway, retry=shared).texts == ["a", "b"]
+
+
+FAULTS: dict[str, tuple[str, type[Exception]]] = {
+    "reset": ("wait 0.05\nreset", TransportError),
+    "no-answer": ("close", TransportError),
+    "reset-in-body": ("headers\nwait 0.05\nreset", TransportError),
+    "broken-chunking": ("headers\nwire zz\\r\\n\nclose", TransportError),
+    "503": ("headers 503", HTTPStatusError),
+    "401": ("headers 401", HTTPStatusError),
+    "html": ("headers content-type: text/html\nraw <html>", NotEventStreamError),
+    "error-frame": ("error overloaded", InStreamError),
+    "malformed": ("event x", MalformedChunkError),
+    "empty": ("done", EmptyStreamError),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("retry", ["default", 2])
+def test_only_timeouts_are_tried_again_unless_told_otherwise(streamguard_gateway: Serve, retry: object, fault: str) -> None:
+    """No other failure is tried again by the default policy, or by a number."""
+    script, kind = FAULTS[fault]
+    gateway = streamguard_gateway(script, GOOD)
+    options: dict[str, Any] = {} if retry == "default" else {"retry": retry}
+    run = consume(guarded_stream("POST", gateway.url, **options))
+    assert type(run.error) is kind
+    assert len(gateway.requests) == 1
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_exception_types_widen_it(streamguard_gateway: Serve, fault: str) -> None:
+    """`on=` takes exception types: those, and no others, are tried again."""
+    script, kind = FAULTS[fault]
+    gateway = streamguard_gateway(script, GOOD)
+    run = ask(gateway, retry=before_first_chunk(1, on={kind}, wait=NOW))
+    assert (run.error, run.texts, len(gateway.requests)) == (None, ["a", "b"], 2)
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_policy_of_tenacity_decides_alone(streamguard_gateway: Serve, fault: str) -> None:
+    """A bare Retrying tries again whatever is an Exception, and the original error is raised, never RetryError."""
+    script, kind = FAULTS[fault]
+    gateway = streamguard_gateway(script)
+    run = ask(gateway, retry=policy(2))
+    assert type(run.error) is kind
+    assert len(gateway.requests) == 2
+
+
+@pytest.mark.parametrize(
+    ("codes", "requests_made"), [({"ETIMEDOUT"}, 1), ({"ECONNRESET"}, 2), ({"ETIMEDOUT", "ECONNRESET"}, 2)]
+)
+def test_codes_widen_it(streamguard_gateway: Serve, codes: set[str], requests_made: int) -> None:
+    """`on=` takes transport codes."""
+    gateway = streamguard_gateway("close", GOOD)
+    run = ask(gateway, retry=before_first_chunk(1, on=codes, wait=NOW))
+    assert len(gateway.requests) == requests_made
+    assert (run.error is None) == (requests_made == 2)
+
+
+def test_codes_replace_the_default(streamguard_gateway: Serve) -> None:
+    """Without "ETIMEDOUT" among the codes a silence is not tried again."""
+    gateway = streamguard_gateway(STALL, GOOD)
+    run = ask(gateway, retry=before_first_chunk(1, on={"ECONNRESET"}, wait=NOW), first=0.1)
+    assert isinstance(run.error, StreamInactivityTimeoutError)
+    assert len(gateway.requests) == 1
+
+
+def test_a_refused_connection_has_a_code(streamguard_gateway: Serve) -> None:
+    """ "ECONNREFUSED" is worth another attempt when it is asked for: each is counted."""
+    gateway = streamguard_gateway(GOOD)
+    gateway.stop()
+    run = ask(gateway, retry=before_first_chunk(2, on={"ECONNREFUSED"}, wait=NOW))
+    assert isinstance(run.error, TransportError)
+    assert (run.error.code, run.error.attempt, run.stream.report.attempts) == ("ECONNREFUSED", 3, 3)
+
+
+@pytest.mark.parametrize(("status", "requests_made"), [(429, 2), (503, 2), (500, 1), (401, 1)])
+def test_statuses_widen_it(streamguard_gateway: Serve, status: int, requests_made: int) -> None:
+    """`status=` names the statuses that are tried again."""
+    gateway = streamguard_gateway(f"headers {status}", GOOD)
+    run = ask(gateway, retry=before_first_chunk(1, status={429, 503}, wait=NOW))
+    assert len(gateway.requests) == requests_made
+    assert (run.error is None) == (requests_made == 2)
+
+
+@pytest.mark.parametrize("statuses", [[503], (503,), frozenset({503}), range(500, 600)])
+def test_statuses_are_any_collection(streamguard_gateway: Serve, statuses: Any) -> None:
+    """A set, a list, a range: any collection of numbers will do."""
+    gateway = streamguard_gateway("headers 503", GOOD)
+    assert ask(gateway, retry=before_first_chunk(1, status=statuses, wait=NOW)).error is None
+
+
+def test_retry_after_is_obeyed(streamguard_gateway: Serve) -> None:
+    """The next attempt comes no earlier than the server asked for, though the policy would wait less."""
+    gateway = streamguard_gateway("headers 503 retry-after: 0.4", GOOD)
+    run = ask(gateway, retry=before_first_chunk(1, status={503}, wait=NOW))
+    assert run.error is None
+    assert 0.4 <= gateway.requests[1].at - gateway.requests[0].at < 0.4 + PROMPT
+
+
+def test_the_longer_wait_wins(streamguard_gateway: Serve) -> None:
+    """A policy that would wait longer than the server asked for does so."""
+    gateway = streamguard_gateway("headers 503 retry-after: 0", GOOD)
+    assert ask(gateway, retry=before_first_chunk(1, status={503}, wait=tenacity.wait_fixed(0.3))).error is None
+    assert gateway.requests[1].at - gateway.requests[0].at >= 0.3
+
+
+def test_retry_after_as_a_date_is_obeyed(streamguard_gateway: Serve) -> None:
+    """A date counts in whole seconds: the wait ends when that second is there."""
+    when = datetime.datetime.now(datetime.UTC) + datetime.timedelta(seconds=2)
+    gateway = streamguard_gateway(f"headers 503 retry-after: {email.utils.format_datetime(when, usegmt=True)}", GOOD)
+    assert ask(gateway, retry=before_first_chunk(1, status={503}, wait=NOW)).error is None
+    assert datetime.datetime.now(datetime.UTC) >= when.replace(microsecond=0)
+
+
+@pytest.mark.parametrize("asked", ["3600", "Fri, 31 Dec 9999 23:59:59 GMT"])
+def test_retry_after_beyond_the_deadline_fails_at_once(streamguard_gateway: Serve, asked: str) -> None:
+    """A `Retry-After` that the deadline does not allow ends the call now, with the status error."""
+    gateway = streamguard_gateway(f"headers 503 retry-after: {asked}", GOOD)
+    run = ask(gateway, retry=before_first_chunk(3, status={503}), total=30)
+    assert isinstance(run.error, HTTPStatusError)
+    assert run.error.retry_after is not None
+    assert (len(gateway.requests), run.stream.report.lifetime < PROMPT) == (1, True)
+
+
+def test_retry_after_beyond_the_ambient_deadline(streamguard_gateway: Serve) -> None:
+    """The surrounding deadline() is as good a deadline as `total`."""
+    gateway = streamguard_gateway("headers 429 retry-after: 60")
+    with deadline(5):
+        run = ask(gateway, retry=before_first_chunk(3, status={429}))
+    assert isinstance(run.error, HTTPStatusError)
+    assert (len(gateway.requests), run.stream.report.lifetime < PROMPT) == (1, True)
+
+
+def test_retry_after_of_a_status_that_is_not_retried(streamguard_gateway: Serve) -> None:
+    """Nobody waits for what is not tried again."""
+    run = ask(streamguard_gateway("headers 503 retry-after: 5"), retry=3)
+    assert isinstance(run.error, HTTPStatusError)
+    assert run.stream.report.lifetime < PROMPT
+
+
+def test_retry_after_holds_for_any_policy(streamguard_gateway: Serve) -> None:
+    """A policy of tenacity's own that tries a 429 again waits as the server asked, too."""
+    gateway = streamguard_gateway("headers 429 retry-after: 0.3", GOOD)
+    assert ask(gateway, retry=policy(2)).error is None
+    assert gateway.requests[1].at - gateway.requests[0].at >= 0.3
+
+
+@pytest.mark.parametrize("codes", [{"NOPE"}, {"ETIMEDOUT", "ECONRESET"}, ["timeout"]])
+def test_a_code_that_does_not_exist_is_named(codes: Any) -> None:
+    """It would never match, and nobody would know."""
+    with pytest.raises(UsageError, match=r"NOPE|ECONRESET|timeout"):
+        before_first_chunk(on=codes)
+
+
+def test_every_code_that_there_is_will_do() -> None:
+    """Those of the system under all of their names, and ours."""
+    before_first_chunk(on={"ETIMEDOUT", "EAGAIN", "EWOULDBLOCK", "ECERT", "EAI_NONAME", "EPROTO", OSError})
+
+
+@pytest.mark.parametrize("wait", [3, 0.5, "1"])
+def test_a_wait_is_one_of_tenacitys(wait: Any) -> None:
+    """Said at once, not when it would be needed, in the place of the error that it is needed for."""
+    with pytest.raises(TypeError, match="wait= takes a tenacity wait"):
+        before_first_chunk(wait=wait)
 
 
 def test_every_part_of_the_policy_is_asked(streamguard_gateway: Serve) -> None:
@@ -172,90 +454,3 @@ def test_a_callback_that_fails(streamguard_gateway: Serve) -> None:
         run = ask(streamguard_gateway("close"), retry=policy(**broken))
         assert type(run.error) is LookupError
         assert run.stream.report.outcome == "error"
-
-
-def test_heartbeats_flow_during_the_pause(streamguard_gateway: Serve) -> None:
-    """`heartbeat=` goes on between attempts, and says so."""
-    gateway = streamguard_gateway("close", GOOD)
-    run = ask(gateway, retry=policy(wait=tenacity.wait_fixed(0.5)), heartbeat=0.1)
-    assert run.error is None
-    assert sum(chunk is HEARTBEAT for chunk in run.chunks) >= 2
-    stream = guarded_stream(
-        "POST", streamguard_gateway("close").url, retry=policy(wait=tenacity.wait_fixed(5)), heartbeat=0.1
-    )
-    assert next(stream) is HEARTBEAT
-    assert HEARTBEAT.phase == stream.report.phase == "retry"
-    stream.close()
-
-
-@pytest.mark.parametrize("how", ["token", "cancel", "close"])
-def test_the_pause_can_be_interrupted(streamguard_gateway: Serve, how: str) -> None:
-    """A cancel or a close ends the pause in moments, and no attempt follows."""
-    gateway = streamguard_gateway("close", GOOD)
-    token, asleep = CancelToken(), threading.Event()
-    own = policy(wait=tenacity.wait_fixed(60), before_sleep=lambda state: asleep.set())
-    stream = guarded_stream("POST", gateway.url, retry=own, cancel=token)
-    stops: dict[str, Callable[[], object]] = {"token": token.cancel, "cancel": stream.cancel, "close": stream.close}
-
-    def interrupt() -> None:
-        asleep.wait(5)
-        threading.Event().wait(0.1)
-        stops[how]()
-
-    thread = threading.Thread(target=interrupt)
-    thread.start()
-    run = consume(stream)
-    thread.join()
-    assert type(run.error) is (type(None) if how == "close" else StreamCancelledError)
-    assert (run.stream.report.lifetime < PROMPT, len(gateway.requests)) == (True, 1)
-
-
-def test_a_pause_beyond_the_deadline_is_not_begun(streamguard_gateway: Serve) -> None:
-    """If the deadline would pass in the pause, the original error is raised at once: nobody waits for nothing."""
-    gateway = streamguard_gateway("close", GOOD)
-    run = ask(gateway, retry=policy(wait=tenacity.wait_fixed(60)), total=30)
-    assert isinstance(run.error, TransportError)
-    assert (run.stream.report.lifetime < PROMPT, len(gateway.requests)) == (True, 1)
-
-
-def test_the_deadline_holds_in_the_pause(streamguard_gateway: Serve) -> None:
-    """A deadline that passes during the pause (here, for the consumer was away) ends it, and no attempt follows."""
-    gateway = streamguard_gateway("close", GOOD)
-    stream = guarded_stream("POST", gateway.url, retry=policy(wait=tenacity.wait_fixed(0.4)), heartbeat=0.1, total=0.7)
-    assert next(stream) is HEARTBEAT
-    threading.Event().wait(0.7)
-    with pytest.raises(DeadlineExceededError) as caught:
-        next(stream)
-    assert (caught.value.phase, len(gateway.requests)) == ("retry", 1)
-
-
-def test_total_is_never_multiplied(streamguard_gateway: Serve) -> None:
-    """`total` bounds all attempts and pauses together."""
-    gateway = streamguard_gateway(STALL)
-    run = ask(gateway, retry=before_first_chunk(50, wait=tenacity.wait_fixed(0.05)), first=0.2, total=0.7)
-    assert isinstance(run.error, DeadlineExceededError)
-    assert 0.7 <= run.stream.report.lifetime < 0.7 + PROMPT
-    assert 2 <= len(gateway.requests) <= 4
-
-
-def test_open_waits_through_retries(streamguard_gateway: Serve) -> None:
-    """`open()` and `with` go through the same retries, whatever they wait for."""
-    gateway = streamguard_gateway("close", STALL, GOOD)
-    retry = before_first_chunk(2, on={"ETIMEDOUT", "ECONNRESET"}, wait=NOW)
-    stream = guarded_stream("POST", gateway.url, retry=retry, first=0.2).open(until="first")
-    assert (stream.report.attempts, stream.report.chunks, stream.read()) == (3, 0, "ab")
-    with guarded_stream("POST", streamguard_gateway("close", GOOD).url, retry=retry) as stream:
-        assert (stream.report.attempts, stream.response.status_code) == (2, 200)
-
-
-def test_the_report_adds_up_all_attempts(streamguard_gateway: Serve) -> None:
-    """Bytes and comments of all attempts are counted; times run from the start of the call."""
-    gateway = streamguard_gateway("comment one\nstall", "comment two\nwait 0.1\nchat a\ndone")
-    begun = monotonic()
-    run = ask(gateway, retry=before_first_chunk(1, wait=tenacity.wait_fixed(0.1)), first=0.3)
-    report = run.stream.report
-    assert (run.error, report.comments, report.attempts, report.chunks) == (None, 2, 2, 1)
-    assert report.time_to_headers is not None
-    assert report.time_to_first_chunk is not None
-    assert 0.4 <= report.time_to_headers <= report.time_to_first_chunk <= report.lifetime <= monotonic() - begun
-    assert json.loads(json.dumps(report.to_dict()))["attempts"] == 2

@@ -1,7 +1,6 @@
 """A caller's own session: left as it was, its connections used again where that is right."""
 
 import threading
-from typing import Any
 
 import pytest
 import requests
@@ -11,11 +10,46 @@ from streamguard import (
     guarded_stream,
 )
 
-from ..helpers import Serve
-from .helpers import ask, consume
+from ..helpers import PROMPT, Serve
+from .helpers import COMPLETE, GOOD, OPEN, ask, consume, stream_from
 
-GOOD = "chat a\nchat b\ndone"
-OPEN = "chat a\nstall"
+
+def test_a_connection_that_closed_while_idle(streamguard_gateway: Serve) -> None:
+    """A kept connection that the server closed meanwhile is replaced, without an error (B107)."""
+    gateway = streamguard_gateway(f"{GOOD}\nend\nclose", GOOD)
+    with requests.Session() as session:
+        session.mount("http://", streamguard.Adapter())
+        assert ask(gateway, session=session).error is None
+        threading.Event().wait(0.1)
+        assert ask(gateway, session=session).error is None
+    assert gateway.connections == 2
+
+
+@pytest.mark.parametrize("tls", [False, True], ids=["http", "https"])
+@pytest.mark.parametrize("mounted", [False, True], ids=["plain session", "our adapter"])
+def test_the_connection_survives_the_end_marker(streamguard_gateway: Serve, mounted: bool, tls: bool) -> None:
+    """Two streams on one Session whose bodies really end behind [DONE] share one connection (B039)."""
+    gateway = streamguard_gateway("chat a\ndone", tls=tls)
+    with requests.Session() as session:
+        if mounted:
+            session.mount("https://" if tls else "http://", streamguard.Adapter())
+        for _ in range(3):
+            assert consume(stream_from(gateway, session=session)).text == "a"
+    assert (gateway.connections, len(gateway.requests)) == (1, 3)
+
+
+def test_a_lingering_server_is_not_waited_for(streamguard_gateway: Serve) -> None:
+    """A body that does not end behind [DONE] costs the connection, and next to no time (B039)."""
+    gateway = streamguard_gateway("chat a\ndone\nlinger")
+    with requests.Session() as session:
+        session.mount("http://", streamguard.Adapter())
+        for _ in range(2):
+            seen = consume(stream_from(gateway, session=session))
+            assert (seen.error, seen.text) == (None, "a")
+            assert seen.elapsed < PROMPT
+        gateway.wait_left(1)
+        gateway.wait_left(2)
+    assert gateway.connections == 2
 
 
 def own_session(adapter: bool) -> requests.Session:
@@ -34,10 +68,10 @@ def looks(session: requests.Session) -> tuple[object, ...]:
 
 
 @pytest.mark.parametrize("adapter", [True, False], ids=["adapter", "plain"])
-@pytest.mark.parametrize("script", [GOOD, OPEN, "chat a", "headers 500", "chat a\nwait 0.05\nreset", "headers\nstall"])
+@pytest.mark.parametrize("script", [COMPLETE, OPEN, "chat a", "headers 500", "chat a\nwait 0.05\nreset", "headers\nstall"])
 def test_the_callers_session_stays_as_it_was(streamguard_gateway: Serve, script: str, adapter: bool) -> None:
     """However the stream ends, the session's headers, adapters, cookies and settings are unchanged, and it works on."""
-    gateway = streamguard_gateway(script, GOOD)
+    gateway = streamguard_gateway(script, COMPLETE)
     with own_session(adapter) as session:
         session.cookies.set("mine", "1")
         before = looks(session)
@@ -49,9 +83,9 @@ def test_the_callers_session_stays_as_it_was(streamguard_gateway: Serve, script:
 
 @pytest.mark.parametrize("adapter", [True, False], ids=["adapter", "plain"])
 @pytest.mark.parametrize("framing", ["chunked", "length"])
-def test_B039_a_session_reuses_its_connection(streamguard_gateway: Serve, framing: str, adapter: bool) -> None:
-    """Streams that were read to their end leave the session's connection for the next; so do plain calls between."""
-    gateway = streamguard_gateway(GOOD, framing=framing)
+def test_a_session_reuses_its_connection(streamguard_gateway: Serve, framing: str, adapter: bool) -> None:
+    """Streams that were read to their end leave the session's connection for the next; so do plain calls between (B039)."""
+    gateway = streamguard_gateway(COMPLETE, framing=framing)
     with own_session(adapter) as session:
         for _ in range(3):
             assert ask(gateway, session=session).texts == ["a", "b"]
@@ -61,9 +95,9 @@ def test_B039_a_session_reuses_its_connection(streamguard_gateway: Serve, framin
 
 @pytest.mark.parametrize("adapter", [True, False], ids=["adapter", "plain"])
 @pytest.mark.parametrize("leave", ["break", "close", "cancel", "timeout"])
-def test_B039_a_connection_left_in_the_middle_is_not_reused(streamguard_gateway: Serve, leave: str, adapter: bool) -> None:
-    """The next call gets a connection of its own, and nothing of the old stream."""
-    gateway = streamguard_gateway(OPEN, GOOD)
+def test_a_connection_left_in_the_middle_is_not_reused(streamguard_gateway: Serve, leave: str, adapter: bool) -> None:
+    """The next call gets a connection of its own, and nothing of the old stream (B039)."""
+    gateway = streamguard_gateway(OPEN, COMPLETE)
     with own_session(adapter) as session:
         with guarded_stream("POST", gateway.url, session=session, idle=0.2 if leave == "timeout" else 30) as stream:
             next(stream)
@@ -80,7 +114,7 @@ def test_B039_a_connection_left_in_the_middle_is_not_reused(streamguard_gateway:
 
 def test_without_a_session_each_call_has_its_connection(streamguard_gateway: Serve) -> None:
     """Calls without `session=` share nothing."""
-    gateway = streamguard_gateway(GOOD)
+    gateway = streamguard_gateway(COMPLETE)
     ask(gateway)
     ask(gateway)
     assert gateway.connections == 2
@@ -105,10 +139,3 @@ def test_a_session_in_many_threads(streamguard_gateway: Serve, adapter: bool) ->
         for thread in threads:
             thread.join()
     assert texts == ["".join(f"{number} " for number in range(1, 21))] * 5
-
-
-@pytest.mark.parametrize("wrong", ["session", 5, requests, requests.Session])
-def test_what_is_no_session(wrong: Any) -> None:
-    """Anything else is refused by its name."""
-    with pytest.raises(TypeError, match="session="):
-        guarded_stream("GET", "http://127.0.0.1:9/", session=wrong)

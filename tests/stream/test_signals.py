@@ -10,10 +10,82 @@ from typing import Any
 
 import pytest
 
-from streamguard import CancelToken, StreamCancelledError, guarded_stream
+import streamguard
+from streamguard import (
+    CancelToken,
+    StreamCancelledError,
+    guarded_stream,
+)
 from streamguard._core.clock import monotonic
 
-from ..helpers import Serve, finish, started
+from ..helpers import PROMPT, Serve, finish, started, wait_until
+from .helpers import ENDLESS, SoftLimit, has_reader, signal_when, stream_from
+
+
+@pytest.mark.parametrize("kind", [SoftLimit, KeyboardInterrupt, SystemExit, OSError, TimeoutError])
+@pytest.mark.parametrize("retry", [None, 3])
+def test_what_a_signal_handler_raises_is_not_ours(
+    streamguard_gateway: Serve, kind: type[BaseException], retry: int | None
+) -> None:
+    """It propagates unchanged from a waiting `next()`, is never retried, and the stream is closed behind it (B051)."""
+    gateway = streamguard_gateway("headers\nstall")
+    raised = kind("from outside")
+
+    def handler(*_: object) -> None:
+        raise raised
+
+    before = signal.signal(signal.SIGUSR1, handler)
+    try:
+        stream = stream_from(gateway, retry=retry)
+        signal_when(lambda: bool(gateway.requests) and gateway.requests[0].reached["stall"] > 0, signal.SIGUSR1)
+        with pytest.raises(kind) as caught:
+            next(stream)
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert caught.value is raised
+    assert (len(gateway.requests), has_reader(stream)) == (1, False)
+    gateway.wait_left()
+    assert stream.report.outcome == ("error" if issubclass(kind, Exception) else "closed")
+    assert next(stream, "over") == "over"
+
+
+@pytest.mark.parametrize("limits", [{"idle": 30}, {"idle": 0, "first": 0}, {"idle": 30, "total": 60, "heartbeat": 20}])
+@pytest.mark.parametrize("step", ["stall", ENDLESS])
+def test_ctrl_c_interrupts_a_waiting_next(streamguard_gateway: Serve, limits: dict[str, float], step: str) -> None:
+    """KeyboardInterrupt at once, whatever the limits; the socket is closed and the thread gone (B116)."""
+    gateway = streamguard_gateway(f"chat a\n{step}")
+    stream = stream_from(gateway, **limits)
+    next(stream)
+    sent = signal_when(lambda: True, signal.SIGINT, after=0.1)
+    with pytest.raises(KeyboardInterrupt):
+        for _ in stream:
+            pass
+    assert monotonic() - sent[0] < PROMPT
+    stream.close()
+    wait_until(lambda: not has_reader(stream))
+    gateway.wait_left()
+
+
+@pytest.mark.parametrize(
+    ("script", "options"),
+    [
+        ("stall", {}),
+        ("", {"tls_stall": True}),
+        ("headers 503 retry-after: 30; content-length: 0", {"framing": "length"}),
+    ],
+    ids=["headers", "handshake", "pause"],
+)
+def test_ctrl_c_interrupts_every_other_wait(streamguard_gateway: Serve, script: str, options: dict[str, Any]) -> None:
+    """Before the headers, in a handshake, in the pause before another attempt (B116)."""
+    gateway = streamguard_gateway(script, **options)
+    retry = streamguard.before_first_chunk(3, status={503})
+    stream = guarded_stream("GET", gateway.url, retry=retry)
+    sent = signal_when(lambda: gateway.connections > 0, signal.SIGINT, after=0.1)
+    with pytest.raises(KeyboardInterrupt):
+        stream.open()
+    assert monotonic() - sent[0] < PROMPT
+    assert (stream.report.outcome, has_reader(stream)) == ("closed", False)
+    gateway.wait_connections(1, still_open=0)
 
 
 @contextlib.contextmanager

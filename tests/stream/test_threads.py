@@ -1,6 +1,8 @@
 """One stream among several threads: one error once, nobody hangs, no chunk is lost or doubled."""
 
+import signal
 import threading
+import time
 from typing import Any
 
 import pytest
@@ -14,7 +16,79 @@ from streamguard import (
 )
 from streamguard._core.clock import monotonic
 
-from ..helpers import PROMPT, Consumer, Serve, in_threads, join, switching_often, wait_until
+from ..helpers import PROMPT, Consumer, Serve, in_thread, in_threads, join, switching_often, wait_until
+from ..http.servers import Peer, Server
+from .helpers import consume, failure, signal_when, stream_from
+
+
+@pytest.mark.parametrize("ending", ["done", "end", "close"])
+def test_the_end_comes_through_a_full_queue(streamguard_gateway: Serve, ending: str) -> None:
+    """More than the reader may hold, a late consumer, a server that has left: all chunks, then the end (B042)."""
+    chunk = '{"choices": [{"index": 0, "delta": {"content": "%s"}}]}' % ("x" * 20_000)
+    gateway = streamguard_gateway(f"loop 150\nevent {chunk}\nendloop\n{ending}")
+    stream = stream_from(gateway, strict=False)
+    next(stream)
+    time.sleep(0.3)
+    seen = consume(stream)
+    assert len(seen.chunks) == 149
+    assert (seen.error is None) == (ending != "close")
+    assert next(stream, "over") == "over"
+
+
+@pytest.mark.parametrize("limit", ["total", "idle"])
+def test_limits_work_off_the_main_thread(streamguard_gateway: Serve, limit: str) -> None:
+    """No signal is involved: in a worker thread the limits are the same, and no handler is touched (B117)."""
+    handlers = _signal_handlers()
+    stream = stream_from(streamguard_gateway("chat a\nstall"), **{limit: 0.2})
+    errors: list[Any] = []
+    in_thread(lambda: errors.append(failure(stream))).join(5)
+    assert isinstance(errors[0], TimeoutError)
+    assert _signal_handlers() == handlers
+
+
+def test_streams_in_many_threads_do_not_mix() -> None:
+    """8 threads × 20 streams: each gets back the number it sent, over its own connection, with cookies of nobody (B118)."""
+
+    def echo(peer: Peer) -> None:
+        head = peer.read_request().lower()
+        number = head.partition(b"x-number: ")[2].partition(b"\r\n")[0].decode()
+        cookie = "" if b"\ncookie:" not in head else "leaked"
+        payload = '{"choices": [{"index": 0, "delta": {"content": "%s"}}]}' % (number + cookie)
+        start = f"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nSet-Cookie: n={number}\r\n\r\n"
+        peer.send(f"{start}data: {payload}\n\ndata: [DONE]\n\n".encode())
+
+    wrong: list[str] = []
+
+    def work(thread: int) -> None:
+        for number in range(20):
+            mine = f"{thread}-{number}"
+            got = guarded_stream("GET", server.url, headers={"X-Number": mine}).read()
+            if got != mine:
+                wrong.append(f"{mine}: {got}")
+
+    with Server(echo) as server:
+        threads = [in_thread(lambda thread=thread: work(thread)) for thread in range(8)]
+        for thread in threads:
+            thread.join(30)
+    assert (wrong, server.connections) == ([], 160)
+
+
+def test_no_timer_and_no_lasting_thread(streamguard_gateway: Serve) -> None:
+    """While limits are armed there is one thread, a daemon, and no timer; an interrupt leaves none of them (B119)."""
+    before = set(threading.enumerate())
+    gateway = streamguard_gateway("chat a\nstall")
+    stream = stream_from(gateway, idle=30, total=60, dead=20, heartbeat=10)
+    next(stream)
+    own = [t for t in threading.enumerate() if t not in before and "gateway" not in t.name]
+    assert [(thread.daemon, isinstance(thread, threading.Timer)) for thread in own] == [(True, False)]
+    signal_when(lambda: True, signal.SIGINT, after=0.05)
+    with pytest.raises(KeyboardInterrupt):
+        next(stream)
+    assert not own[0].is_alive()
+
+
+def _signal_handlers() -> list[Any]:
+    return [signal.getsignal(number) for number in sorted(signal.valid_signals())]
 
 
 @pytest.mark.parametrize("count", [2, 8])

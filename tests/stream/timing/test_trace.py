@@ -2,11 +2,10 @@
 
 from itertools import accumulate, pairwise
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamguard import HEARTBEAT, StreamInactivityTimeoutError, before_first_chunk, deadline, guarded_stream
+from streamguard import before_first_chunk, guarded_stream
 from streamguard._stream.timing.trace import TraceRecorder
 
 from ...helpers import Serve
@@ -68,37 +67,3 @@ def test_a_stream_that_is_tried_again(streamguard_gateway: Serve) -> None:
     assert seconds >= 0.15
     assert began in trace.arrivals
     assert "trace" not in {**stream.report.to_dict(), **stream.report.to_log()}
-
-
-def test_heartbeats_can_be_asked_for_later(streamguard_gateway: Serve) -> None:
-    """`stream.heartbeat` can be set in the middle, and taken back; each heartbeat says what time is left."""
-    gateway = streamguard_gateway("chat a\nstall")
-    stream = guarded_stream("POST", gateway.url, json={}, idle=1.0)
-    assert (next(stream).text, stream.heartbeat) == ("a", None)
-    stream.heartbeat = 0.2
-    assert next(stream) is HEARTBEAT
-    assert HEARTBEAT.silence >= 0.2
-    assert HEARTBEAT.left is not None
-    assert 0 < HEARTBEAT.left <= 0.8
-    stream.heartbeat = None
-    with pytest.raises(StreamInactivityTimeoutError):
-        next(stream)
-
-
-@pytest.mark.parametrize(("around", "most"), [(10, 10), (None, None)])
-def test_a_heartbeat_tells_the_nearest_limit(streamguard_gateway: Serve, around: float | None, most: float | None) -> None:
-    """The time left is that of the deadline where it is nearer than the phase's limit, and None without any limit."""
-    gateway = streamguard_gateway("chat a\nstall")
-    with deadline(around), guarded_stream("POST", gateway.url, json={}, heartbeat=0.1, idle=around and 60) as stream:
-        assert [next(stream).text, next(stream)] == ["a", HEARTBEAT]
-        left = HEARTBEAT.left
-        assert left is None if most is None else left is not None and 5 < left <= most
-
-
-@pytest.mark.parametrize("wrong", [b"5", True, object()])
-def test_what_is_no_heartbeat(wrong: object) -> None:
-    """It takes seconds, a duration or None, as `heartbeat=` does."""
-    stream = guarded_stream("GET", "http://127.0.0.1:9/")
-    with pytest.raises(TypeError, match="heartbeat="):
-        stream.heartbeat = wrong  # type: ignore[assignment]
-    stream.close()

@@ -1,4 +1,4 @@
-"""What the caller's own functions raise in the reader thread comes out as it is: it is no fault of the network."""
+"""An exception of the caller's own function in the reader thread propagates as it is: it is not a fault of the network."""
 
 import errno
 import subprocess
@@ -23,8 +23,8 @@ from streamguard import (
     guarded_stream,
 )
 
-from ..helpers import Serve
-from .helpers import consume
+from ...helpers import Serve
+from ..helpers import SoftLimit, ask, consume, stream_from
 
 OWN: list[Exception] = [
     FileNotFoundError(2, "No such file", "/etc/token"),
@@ -207,3 +207,35 @@ def test_what_opens_no_stream_is_refused_and_left_alone() -> None:
     with pytest.raises(UsageError):
         guard(lock)
     assert not lock.locked()
+
+
+@pytest.mark.parametrize("kind", [SoftLimit, TimeoutError, KeyboardInterrupt])
+@pytest.mark.parametrize("where", ["counts", "decode"])
+def test_what_the_callers_functions_raise_is_not_ours(
+    streamguard_gateway: Serve, kind: type[BaseException], where: str
+) -> None:
+    """A fault in `counts=` or `decode=` comes out as it is, once, behind a closed stream (B051)."""
+    gateway = streamguard_gateway("chat a\nstall")
+
+    def faulty(_: object) -> None:
+        raise kind("a bug")
+
+    stream = stream_from(gateway, retry=3, **{where: faulty})
+    with pytest.raises(kind, match="a bug"):
+        next(stream)
+    assert next(stream, "over") == "over"
+    assert len(gateway.requests) == 1
+    gateway.wait_left()
+
+
+def test_a_hook_that_fails(streamguard_gateway: Serve) -> None:
+    """A hook that raises, such as one that calls raise_for_status(), ends the stream, and its connection."""
+
+    def hook(response: requests.Response, **options: Any) -> None:
+        response.raise_for_status()
+
+    gateway = streamguard_gateway("headers 500\nstall")
+    run = ask(gateway, hooks={"response": hook})
+    assert isinstance(run.error, requests.HTTPError)
+    assert run.stream.report.outcome == "error"
+    gateway.wait_left()

@@ -4,8 +4,10 @@ from typing import Any
 
 import pytest
 import requests
+import urllib3
 
 import streamguard
+import streamguard._stream.failures
 from streamguard import (
     DeadlineExceededError,
     StreamguardError,
@@ -14,20 +16,26 @@ from streamguard import (
     guarded_stream,
 )
 from streamguard._core.clock import monotonic
+from streamguard._http import SocketGuard
 from streamguard.testing import Gateway
+from streamguard.testing.wire import FRAMINGS
 
 from ..helpers import PROMPT, Serve, wait_until
 from ..http.servers import blackhole
-from .helpers import consume, has_reader, stream_from
+from .helpers import ENDLESS, consume, failure, has_reader, stream_from
 
 LIMIT = 0.05
-FRAMINGS = ["chunked", "length", "close", "http10"]
+
+
 ENCODINGS = [None, "gzip", "gzip-members", "deflate"]
+
+
 MANNERS = {
     "silent": "stall",
     "dripping": f"drip 1 0.02 | data: {'x' * 4000}",
     "heartbeats": "loop forever\ncomment ping\nwait 0.02\nendloop",
 }
+
 
 both_schemes = pytest.mark.parametrize("tls", [False, True], ids=["http", "https"])
 
@@ -157,3 +165,50 @@ def test_with_a_session_of_the_caller(streamguard_gateway: Serve, framing: str, 
             own.mount("https://" if tls else "http://", streamguard.Adapter())
         assert_released(gateway, "idle", StreamInactivityTimeoutError, session=own)
         assert consume(stream_from(gateway, session=own)).text == "b"
+
+
+def test_the_cut_needs_no_newer_urllib3(streamguard_gateway: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    """urllib3's own `shutdown()`, missing before 2.3, plays no part in a cut (B033)."""
+    monkeypatch.delattr(urllib3.HTTPResponse, "shutdown", raising=False)
+    monkeypatch.delattr(urllib3.response.BaseHTTPResponse, "shutdown", raising=False)
+    gateway = streamguard_gateway(ENDLESS)
+    stream = stream_from(gateway, total=0.2)
+    assert isinstance(failure(stream), DeadlineExceededError)
+    wait_until(lambda: not has_reader(stream))
+    gateway.wait_left()
+
+
+@pytest.mark.parametrize("limit", ["total", "idle", "first"])
+def test_the_bound_never_depends_on_the_cut(
+    streamguard_gateway: Serve, monkeypatch: pytest.MonkeyPatch, limit: str
+) -> None:
+    """Where a cut wakes nobody, the consumer is free on time all the same, and the thread left behind is counted (B033)."""
+    monkeypatch.setattr(SocketGuard, "cut", lambda guard: None)
+    gateway = streamguard_gateway("headers\nstall" if limit == "first" else "chat a\nstall")
+    seen = consume(stream := stream_from(gateway, retry=None, **{limit: 0.2}))
+    assert isinstance(seen.error, TimeoutError)
+    assert seen.elapsed < 0.2 + PROMPT
+    assert (stream.report.abandoned_threads, has_reader(stream)) == (1, True)
+    gateway.stop()
+    wait_until(lambda: not has_reader(stream))
+
+
+@pytest.mark.parametrize("framing", ["close", "http10"])
+@pytest.mark.parametrize("strict", [True, False])
+def test_a_cut_body_never_passes_for_a_clean_end(streamguard_gateway: Serve, framing: str, strict: bool) -> None:
+    """Where only the connection's end ends the body, the cut itself would read as one: it is still a timeout."""
+    gateway = streamguard_gateway("chat a\nfinish\nchat b\nstall", framing=framing)
+    stream = stream_from(gateway, idle=0.15, end_grace=None, strict=strict)
+    error = failure(stream)
+    assert isinstance(error, StreamInactivityTimeoutError)
+    assert stream.report.outcome == "timeout"
+
+
+@pytest.mark.parametrize("decode", ["bytes", "events", "json"])
+@pytest.mark.parametrize("framing", ["close", "http10"])
+def test_a_cut_body_is_no_end_in_any_decoding(streamguard_gateway: Serve, framing: str, decode: str) -> None:
+    """The same for the decodings that end at any well-framed end of the body."""
+    gateway = streamguard_gateway("event 1\nstall", framing=framing)
+    stream = stream_from(gateway, idle=0.15, decode=decode)
+    assert isinstance(failure(stream), StreamInactivityTimeoutError)
+    assert stream.report.outcome == "timeout"

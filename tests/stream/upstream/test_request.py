@@ -1,4 +1,4 @@
-"""The caller's side of a stream: the request, the session, names and tokens, and every way to leave."""
+"""The request: headers, bodies, auth, cookies, redirects and proxies pass through requests."""
 
 import base64
 import http.cookiejar
@@ -14,16 +14,27 @@ from streamguard import (
     guarded_stream,
 )
 
-from ..helpers import Serve
-from .helpers import ask, consume
+from ...helpers import Serve
+from ..helpers import COMPLETE, ask, consume
 
-GOOD = "chat a\nchat b\ndone"
-OPEN = "chat a\nstall"
+
+def test_a_system_proxy_catches_loopback(streamguard_gateway: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The environment's proxy is used, as by requests; a Session with trust_env=False, or no_proxy, goes past it (B098)."""
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
+    gateway = streamguard_gateway("chat a\ndone")
+    caught = ask(gateway)
+    assert isinstance(caught.error, TransportError)
+    assert caught.error.code == "ECONNREFUSED"
+    with requests.Session() as session:
+        session.trust_env = False
+        assert ask(gateway, session=session).texts == ["a"]
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    assert ask(gateway).texts == ["a"]
 
 
 def test_the_default_headers(streamguard_gateway: Serve) -> None:
     """A stream asks for events, uncompressed."""
-    gateway = streamguard_gateway(GOOD)
+    gateway = streamguard_gateway(COMPLETE)
     ask(gateway)
     headers = gateway.requests[0].headers
     assert (headers["Accept"], headers["Accept-Encoding"]) == ("text/event-stream", "identity")
@@ -32,7 +43,7 @@ def test_the_default_headers(streamguard_gateway: Serve) -> None:
 @pytest.mark.parametrize("accept", ["accept", "ACCEPT", "Accept", b"Accept"])
 def test_the_callers_headers_come_first(streamguard_gateway: Serve, accept: Any) -> None:
     """What the caller sets stays, however it is spelled; None leaves a header out."""
-    gateway = streamguard_gateway(GOOD)
+    gateway = streamguard_gateway(COMPLETE)
     ask(gateway, headers={accept: "application/json", "accept-encoding": "gzip", "X-Own": "1"})
     headers = gateway.requests[0].headers
     assert (headers["Accept"], headers["Accept-Encoding"], headers["X-Own"]) == ("application/json", "gzip", "1")
@@ -42,7 +53,7 @@ def test_the_callers_headers_come_first(streamguard_gateway: Serve, accept: Any)
 
 def test_the_sessions_headers_come_before_the_defaults(streamguard_gateway: Serve) -> None:
     """What the caller's session sets stays; requests' own defaults of a session do not."""
-    gateway = streamguard_gateway(GOOD)
+    gateway = streamguard_gateway(COMPLETE)
     with requests.Session() as session:
         ask(gateway, session=session)
         session.headers.update({"accept": "application/x", "accept-encoding": "br", "Authorization": "Bearer k"})
@@ -55,13 +66,13 @@ def test_the_sessions_headers_come_before_the_defaults(streamguard_gateway: Serv
 def test_the_callers_objects_stay_as_they_were(streamguard_gateway: Serve) -> None:
     """The mappings that the caller passes are not changed."""
     headers, payload, params = {"X-Own": "1"}, {"stream": True}, {"q": "1"}
-    ask(streamguard_gateway(GOOD), headers=headers, json=payload, params=params, retry=2)
+    ask(streamguard_gateway(COMPLETE), headers=headers, json=payload, params=params, retry=2)
     assert (headers, payload, params) == ({"X-Own": "1"}, {"stream": True}, {"q": "1"})
 
 
 def test_requests_keywords_pass_through(streamguard_gateway: Serve) -> None:
     """params, json, auth, cookies and hooks do what they do with requests."""
-    gateway = streamguard_gateway(GOOD)
+    gateway = streamguard_gateway(COMPLETE)
     seen: list[int] = []
 
     def hook(response: requests.Response, **options: Any) -> None:
@@ -90,7 +101,7 @@ def test_requests_keywords_pass_through(streamguard_gateway: Serve) -> None:
 )
 def test_bodies_of_any_kind(streamguard_gateway: Serve, data: Any) -> None:
     """data= and files= send what they send with requests."""
-    gateway = streamguard_gateway(GOOD)
+    gateway = streamguard_gateway(COMPLETE)
     assert ask(gateway, data=data).error is None
     assert gateway.requests[0].body.startswith(b"plain")
     assert ask(gateway, files={"f": ("name.txt", b"content")}).error is None
@@ -100,7 +111,7 @@ def test_bodies_of_any_kind(streamguard_gateway: Serve, data: Any) -> None:
 @pytest.mark.parametrize("method", ["get", "GET", "POST", "put", "PATCH", "DELETE"])
 def test_any_method(streamguard_gateway: Serve, method: str) -> None:
     """The method is sent in capitals."""
-    gateway = streamguard_gateway(GOOD)
+    gateway = streamguard_gateway(COMPLETE)
     assert consume(guarded_stream(method, gateway.url)).texts == ["a", "b"]
     assert gateway.requests[0].method == method.upper()
 
@@ -112,7 +123,7 @@ def test_a_callable_auth(streamguard_gateway: Serve) -> None:
         request.headers["X-Signed"] = "yes"
         return request
 
-    gateway = streamguard_gateway(GOOD)
+    gateway = streamguard_gateway(COMPLETE)
     ask(gateway, auth=sign)
     assert gateway.requests[0].headers["X-Signed"] == "yes"
 
@@ -122,7 +133,7 @@ def test_a_cookie_jar(streamguard_gateway: Serve) -> None:
     jar = requests.cookies.RequestsCookieJar()
     jar.set("c", "jar")
     assert isinstance(jar, http.cookiejar.CookieJar)
-    gateway = streamguard_gateway(GOOD)
+    gateway = streamguard_gateway(COMPLETE)
     ask(gateway, cookies=jar)
     assert gateway.requests[0].headers["Cookie"] == "c=jar"
 
@@ -130,7 +141,7 @@ def test_a_cookie_jar(streamguard_gateway: Serve) -> None:
 @pytest.mark.parametrize(("status", "method"), [(301, "GET"), (302, "GET"), (303, "GET"), (307, "POST"), (308, "POST")])
 def test_redirects_are_followed(streamguard_gateway: Serve, status: int, method: str) -> None:
     """Redirects are followed by requests' rules: with the body by 307 and 308, as a GET by the others."""
-    gateway = streamguard_gateway(f"headers {status} location: /there", GOOD)
+    gateway = streamguard_gateway(f"headers {status} location: /there", COMPLETE)
     run = ask(gateway, json={"stream": True})
     assert (run.error, run.texts, run.stream.report.attempts) == (None, ["a", "b"], 1)
     second = gateway.requests[1]
@@ -140,7 +151,7 @@ def test_redirects_are_followed(streamguard_gateway: Serve, status: int, method:
 
 def test_a_redirect_to_another_server(streamguard_gateway: Serve) -> None:
     """A redirect to another origin is followed without the Authorization header, and both connections are closed."""
-    other = streamguard_gateway(GOOD)
+    other = streamguard_gateway(COMPLETE)
     gateway = streamguard_gateway(f"headers 307 location: {other.url}/x")
     run = ask(gateway, headers={"Authorization": "Bearer k"})
     assert run.error is None
@@ -166,37 +177,9 @@ def test_redirects_without_end(streamguard_gateway: Serve) -> None:
     gateway.wait_connections(1, still_open=0)
 
 
-def test_a_redirect_to_nonsense(streamguard_gateway: Serve) -> None:
-    """A redirect to what cannot be requested is the upstream's fault, not the caller's."""
-    run = ask(streamguard_gateway("headers 302 location: gopher://x/"))
-    assert isinstance(run.error, TransportError)
-
-
-def test_a_hook_that_fails(streamguard_gateway: Serve) -> None:
-    """A hook that raises, such as one that calls raise_for_status(), ends the stream, and its connection."""
-
-    def hook(response: requests.Response, **options: Any) -> None:
-        response.raise_for_status()
-
-    gateway = streamguard_gateway("headers 500\nstall")
-    run = ask(gateway, hooks={"response": hook})
-    assert isinstance(run.error, requests.HTTPError)
-    assert run.stream.report.outcome == "error"
-    gateway.wait_left()
-
-
-def test_tls_is_verified(streamguard_tls_gateway: Serve) -> None:
-    """https works with `verify=`; without, an unknown authority is ECERT, and is not tried again."""
-    gateway = streamguard_tls_gateway(GOOD)
-    assert ask(gateway, verify=gateway.ca).texts == ["a", "b"]
-    run = consume(guarded_stream("POST", gateway.url))
-    assert isinstance(run.error, TransportError)
-    assert (run.error.code, run.stream.report.attempts) == ("ECERT", 1)
-
-
 def test_a_proxy(streamguard_gateway: Serve) -> None:
     """proxies= sends the request to the proxy; the host in the report is the one that was asked for."""
-    proxy = streamguard_gateway(GOOD)
+    proxy = streamguard_gateway(COMPLETE)
     run = consume(guarded_stream("GET", "http://upstream.invalid/x", proxies={"http": proxy.url}))
     assert (run.error, run.texts, proxy.requests[0].target) == (None, ["a", "b"], "http://upstream.invalid/x")
     assert run.stream.report.host == "upstream.invalid"
@@ -204,7 +187,7 @@ def test_a_proxy(streamguard_gateway: Serve) -> None:
 
 def test_the_environments_proxy(streamguard_gateway: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
     """Proxies of the environment are honoured as by requests, and not by a session with trust_env=False."""
-    proxy, gateway = streamguard_gateway(GOOD), streamguard_gateway(GOOD)
+    proxy, gateway = streamguard_gateway(COMPLETE), streamguard_gateway(COMPLETE)
     monkeypatch.setenv("http_proxy", proxy.url)
     assert ask(gateway).error is None
     assert (len(proxy.requests), len(gateway.requests)) == (1, 0)

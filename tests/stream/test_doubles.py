@@ -1,4 +1,4 @@
-"""Test tools of our users: `responses` works for shapes, freezegun freezes wall labels and nothing else."""
+"""Test tools of users: `responses` works for shapes, freezegun freezes wall labels and nothing else."""
 
 import datetime
 import subprocess
@@ -30,10 +30,33 @@ from streamguard._core.clock import monotonic
 from ..helpers import PROMPT, Serve, wait_until
 from .helpers import consume, failure, has_reader, stream_from
 
+
+def test_a_mocked_stream_ends() -> None:
+    """Under `responses` there is no socket: two events and [DONE] are delivered, and everything ends (B129)."""
+    body = 'data: {"choices": [{"delta": {"content": "a"}}]}\n\n' * 2 + "data: [DONE]\n\n"
+    with responses.RequestsMock() as mock:
+        mock.post("http://mocked/v1", body=body, content_type="text/event-stream")
+        with guarded_stream("POST", "http://mocked/v1", json={"stream": True}) as stream:
+            assert [chunk.text for chunk in stream] == ["a", "a"]
+        assert (stream.report.outcome, has_reader(stream)) == ("completed", False)
+        with guarded_stream("POST", "http://mocked/v1", json={"stream": True}) as stream:
+            next(stream)
+            stream.cancel()
+        assert stream.report.outcome == "cancelled"
+
+
 URL = "http://mocked.invalid/v1/chat/completions"
+
+
 CHUNK = 'data: {"choices": [{"index": 0, "delta": {"content": "%s"}}]}\n\n'
+
+
 HELLO = CHUNK % "Hel" + CHUNK % "lo"
+
+
 DONE = "data: [DONE]\n\n"
+
+
 FROZEN = datetime.datetime(2001, 2, 3, 4, 5, 6, tzinfo=datetime.UTC)
 
 
@@ -46,9 +69,6 @@ def mock() -> Iterator[responses.RequestsMock]:
 
 def answer(mock: responses.RequestsMock, body: Any, content_type: str = "text/event-stream", **options: Any) -> None:
     mock.post(URL, body=body, content_type=content_type, **options)
-
-
-# responses
 
 
 def test_a_mocked_chat_is_read_to_its_end(mock: responses.RequestsMock) -> None:
@@ -155,9 +175,6 @@ def test_a_mock_inside_a_with_block_has_its_response(mock: responses.RequestsMoc
     with guarded_stream("POST", URL) as stream:
         assert (stream.response.status_code, stream.response.headers["X-A"]) == (200, "b")
         assert stream.read() == "Hello"
-
-
-# freezegun
 
 
 def test_frozen_time_stops_no_limit(streamguard_gateway: Serve) -> None:
