@@ -9,6 +9,8 @@ from ._text import counted
 
 Outcome = Literal["running", "completed", "incomplete", "timeout", "cancelled", "closed", "error"]
 
+EndedBy = Literal["done", "eof", "end_grace", "idle", "closed", "cancelled", "error"]
+
 
 @dataclass(frozen=True, slots=True)
 class PhaseMark:
@@ -69,7 +71,7 @@ class StreamReport:
     time_to_first_chunk: float | None
     """From the start of the call to the arrival of the first chunk that counts."""
     max_gap: float | None
-    """The longest time between the arrivals of two chunks that count."""
+    """The longest time between the arrivals of two chunks that count, or after the last one: the silence that ended it."""
     lifetime: float
     """From the start of the call to its end (or to now)."""
     finish_reason: str | None
@@ -90,6 +92,9 @@ class StreamReport:
     status_code: int | None = None
     max_byte_gap: float | None = None
     """The longest time without a byte of body, heartbeats included, from the headers on: what `dead` limits."""
+    ended_by: EndedBy | None = None
+    """What ended it; None while it runs. A stream that is complete, or accepted: done (the protocol's own last event), eof
+    (the end of the body), end_grace, or idle (silence after the finish reasons). Else closed, cancelled, or error."""
     trace: Trace = field(default=Trace(), repr=False)
     """When phases began and chunks came: what a notebook draws."""
 

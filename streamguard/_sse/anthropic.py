@@ -83,7 +83,7 @@ class AnthropicDecoder(TypedDecoder):
     over as it is.
     """
 
-    __slots__ = ("_finished",)
+    __slots__ = ("_finished", "_resumed")
 
     own = "anthropic"
     expected = "expected an event of the Anthropic Messages API"
@@ -91,12 +91,17 @@ class AnthropicDecoder(TypedDecoder):
 
     def __init__(self) -> None:
         super().__init__()
-        self._finished = False
+        self._finished = self._resumed = False
 
     @property
     def finished(self) -> bool:
         """The message has its stop reason; only `message_stop` is missing."""
         return self._finished
+
+    @property
+    def settled(self) -> bool:
+        """The message has its stop reason, and no block came after one."""
+        return self._finished and not self._resumed
 
     def knows(self, kind: str) -> bool:
         """Return whether *kind* is a type of this API that reports no error."""
@@ -106,7 +111,10 @@ class AnthropicDecoder(TypedDecoder):
         """Return the chunk of a good frame, and note what it says about the end."""
         chunk = AnthropicChunk(frame)
         self.done = kind == "message_stop"
-        self._finished = self._finished or chunk.finish_reason is not None
+        if self._finished and kind in (_BLOCK_START, _BLOCK_DELTA):
+            self._finished, self._resumed = False, True
+        elif kind == "message_delta":
+            self._finished = self._finished or chunk.finish_reason is not None
         return chunk
 
 

@@ -3,6 +3,7 @@
 import json
 from typing import Any, Final
 
+from .choice_ends import ChoiceEnds
 from .chunk import Chunk, index_of
 from .error_frames import choice_error, foreign_frame, frame_error, in_stream_error
 from .event_parser import Event
@@ -21,16 +22,21 @@ class ChatDecoder(FrameDecoder):
     *Limits*: once `done`, nothing more is decoded; what a server sends behind its end marker is dropped.
     """
 
-    __slots__ = ("_ended",)
+    __slots__ = ("_ends",)
 
-    def __init__(self) -> None:
+    def __init__(self, choices: int = 1) -> None:
         super().__init__()
-        self._ended: dict[int, bool] = {}
+        self._ends = ChoiceEnds(choices)
 
     @property
     def finished(self) -> bool:
-        """Every choice seen so far has a finish reason, and there was at least one."""
-        return bool(self._ended) and all(self._ended.values())
+        """Every choice that was asked for, and every other one seen, has a finish reason."""
+        return self._ends.finished
+
+    @property
+    def settled(self) -> bool:
+        """Every choice has finished without content, and none has gone on after a finish reason."""
+        return self._ends.settled
 
     def decode(self, event: Event) -> Chunk | None:
         """Return the event's chunk, or None if it holds nothing to hand over (no data, the end marker).
@@ -75,10 +81,7 @@ class ChatDecoder(FrameDecoder):
             reason = choice.get("finish_reason")
             if (reason == "error" or "error" in choice) and (error := choice_error(choice, frame, data)):
                 raise error
-            if reason and isinstance(reason, str):
-                self._ended[index_of(choice)] = True
-            else:
-                self._ended.setdefault(index_of(choice), False)
+            self._ends.note(choice, index_of(choice))
 
 
 def _refuse(name: str, frame: dict[str, Any], body: str) -> None:

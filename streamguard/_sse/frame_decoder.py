@@ -32,8 +32,13 @@ class FrameDecoder:
 
     @property
     def finished(self) -> bool:
-        """Whether only an end is missing: nothing more of the message will come."""
+        """Whether only an end is missing: the end of the body, or of the silence that is allowed, completes the message."""
         return False
+
+    @property
+    def settled(self) -> bool:
+        """Whether it has `finished` in such a way that only usage and the end can follow."""
+        return self.finished
 
     def decode(self, event: Event) -> Any:
         """Return the event's chunk, or None if it holds nothing to hand over (no data, a ping, the end marker).

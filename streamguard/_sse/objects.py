@@ -76,7 +76,9 @@ def api_of(frame: dict[str, Any]) -> API | None:
 class ObjectWatcher:
     """Notice how a stream of decoded chunks says that it is complete, or has failed."""
 
-    def __init__(self) -> None:
+    def __init__(self, choices: int = 1) -> None:
+        """*choices*: how many choices of a chat the request asks for."""
+        self._choices = choices
         self._decoder: FrameDecoder | None = None
 
     @property
@@ -94,13 +96,18 @@ class ObjectWatcher:
         """Whether only the end is missing."""
         return self._decoder is not None and self._decoder.finished
 
+    @property
+    def settled(self) -> bool:
+        """Whether it has `finished` in such a way that only usage and the end can follow."""
+        return self._decoder is not None and self._decoder.settled
+
     def see(self, item: object) -> None:
         """Look at the next chunk. Raises InStreamError for one that reports an error."""
         frame = frame_of(item)
         if frame is None:
             return
         if self._decoder is None and (api := api_of(frame)) is not None:
-            self._decoder = _DECODERS[api]()
+            self._decoder = ChatDecoder(self._choices) if api == "chat" else _DECODERS[api]()
         if self._decoder is not None:
             with contextlib.suppress(MalformedChunkError):  # an event of the library's own, between those of the API
                 self._decoder.take(frame, "")

@@ -10,7 +10,7 @@ from .._core.cancel import CancelToken
 from .._core.deadline import Deadline, current_deadline
 from .._core.forks import forks
 from .._http import not_event_stream
-from .._reports import Outcome
+from .._reports import EndedBy, Outcome
 from ..errors import StreamguardError, UsageError
 from .failures import Failures
 from .interfaces import CLOSED, Over, Source
@@ -91,7 +91,7 @@ class EndRules:
         completion = self._attempt.decoder.completion
         if self._attempt.body_ended or completion is Completion.DONE:
             self._judge(completion)
-        elif completion is Completion.FINISHED:
+        elif completion is Completion.SETTLED:
             self._clocks.finishing(self._options.end_grace)
         elif self._clocks.in_grace:
             self._clocks.resumed()
@@ -105,9 +105,11 @@ class EndRules:
         elif alarm.due is Due.RETRY:
             self.start_attempt()
         elif alarm.due is Due.GRACE:
-            self._complete()
+            self._complete("end_grace")
         elif self._attempt.rejection is not None:
             self.reading_failed(self._attempt.rejection)
+        elif self._attempt.decoder.completion in (Completion.FINISHED, Completion.SETTLED):
+            self._complete("idle")
         else:
             self._failed("timeout", self._failures.limit(alarm))
 
@@ -123,22 +125,22 @@ class EndRules:
         if decoder.is_foreign:
             self.reading_failed(not_event_stream(self._attempt.response, decoder.strays))
         elif completion is not Completion.OPEN and vouched:
-            self._complete()
+            self._complete("done" if completion is Completion.DONE else "eof")
         elif options.strict:
             self._failed("error", self._failures.incomplete(decoder.missing, decoder.strays))
         else:
             self._attempt.cut()
-            self._end("incomplete", Over())
+            self._end("incomplete", Over(), "eof")
 
-    def _complete(self) -> NoReturn:
+    def _complete(self, ended_by: EndedBy) -> NoReturn:
         self._attempt.cut()
-        self._end("completed", Over())
+        self._end("completed", Over(), ended_by)
 
     def _cancelled(self) -> NoReturn:
         reason = self._token.reason
         if reason is CLOSED:
-            self._end("closed", Over())
-        self._end("cancelled", self._failures.cancelled(reason))
+            self._end("closed", Over(), "closed")
+        self._end("cancelled", self._failures.cancelled(reason), "cancelled")
 
     def _failed(self, outcome: Outcome, error: BaseException) -> None:
         """Cut the attempt; then go into the pause before another one, or end the stream with *error*."""
@@ -158,7 +160,7 @@ class EndRules:
         self._attempt.forget()
         self._clocks.pause(pause)
 
-    def _end(self, outcome: Outcome, error: BaseException) -> NoReturn:
+    def _end(self, outcome: Outcome, error: BaseException, ended_by: EndedBy = "error") -> NoReturn:
         """Conclude with *outcome* and raise *error*, unless a close or cancel from elsewhere came first."""
         failed = isinstance(error, Exception) and not isinstance(error, Over)
         named = error.phase if isinstance(error, StreamguardError) else None
@@ -166,7 +168,10 @@ class EndRules:
             phase = Phase(named or self._clocks.phase)
         else:
             phase = Phase.DONE if outcome in ("completed", "incomplete") else self._clocks.phase
-        self._recorder.conclude(outcome, phase=phase, error_type=type(error).__name__ if failed else None)
+        if outcome == "timeout" or ended_by in ("end_grace", "idle"):
+            self._recorder.silent(self._clocks.silence)
+        error_type = type(error).__name__ if failed else None
+        self._recorder.conclude(outcome, ended_by=ended_by, phase=phase, error_type=error_type)
         final = self._recorder.final
         raise Over if final is not None and final.outcome == "closed" else error
 

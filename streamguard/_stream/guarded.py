@@ -14,7 +14,7 @@ from .options import StreamKeywords, StreamOptions, refuse_unknown
 from .stream import GuardedStream
 from .upstream.attempt import read_attempt
 from .upstream.decode import assembler_of
-from .upstream.request import RequestKeywords, RequestPlan, plan_request
+from .upstream.request import RequestKeywords, RequestPlan, asked_choices, plan_request
 from .upstream.retry import before_first_chunk
 
 T = TypeVar("T")
@@ -67,7 +67,9 @@ def guarded_stream(method: str, url: str, *, decode: Any = "chat", **keywords: A
                on events (its None is skipped).
     counts:    a function of a chunk: only chunks for which it is true count as progress; all are returned. Default: all.
     strict:    False accepts a stream that ends without an end marker. Default True.
-    end_grace: seconds of silence, after every choice has its finish reason, that complete the stream. Default 1; None: off.
+    end_grace: seconds of silence that complete the stream once every choice has its finish reason and nothing but usage may
+               follow: no content came with the finish reason, or after one. Default 3; None: off. Without it, an end of
+               `idle` completes a stream in which every choice has its finish reason.
     heartbeat: seconds of silence after which `next()` returns `HEARTBEAT`. Default None: never.
     retry:     None, a number of retries, or a `tenacity.Retrying`. Default: `before_first_chunk(max_retries=2)`.
     cancel:    a token whose cancel raises `StreamCancelledError` in the loop.
@@ -91,6 +93,7 @@ def guarded_stream(method: str, url: str, *, decode: Any = "chat", **keywords: A
         decode=decode,
         assembler=assembler_of(decode),
         default_retry=_RETRY_BY_DEFAULT,
+        choices=asked_choices(keywords.get("json")),
     )
     plan = plan_request(
         method,

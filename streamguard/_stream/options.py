@@ -13,7 +13,7 @@ from ..errors import UsageError
 from .upstream.decode import Decoder, decoder_of
 from .upstream.retry import policy_of
 
-_END_GRACE_SECONDS = 1.0
+_END_GRACE_SECONDS = 3.0
 
 
 class LimitKeywords(TypedDict, total=False):
@@ -60,9 +60,18 @@ class StreamOptions:
 
     @classmethod
     def of(
-        cls, keywords: StreamKeywords, *, decode: Any, assembler: Assembler | None, default_retry: tenacity.Retrying | None
+        cls,
+        keywords: StreamKeywords,
+        *,
+        decode: Any,
+        assembler: Assembler | None,
+        default_retry: tenacity.Retrying | None,
+        choices: int = 1,
     ) -> Self:
-        """Check *keywords* and *decode*; raise TypeError or UsageError naming the one that is wrong."""
+        """Check *keywords* and *decode*; raise TypeError or UsageError naming the one that is wrong.
+
+        *choices*: how many choices of a chat the request asks for.
+        """
         counts, cancel, name = keywords.get("counts"), keywords.get("cancel"), keywords.get("name")
         limits = _limits_of(keywords)
         retry = keywords.get("retry", NOT_GIVEN)
@@ -73,7 +82,7 @@ class StreamOptions:
         return cls(
             limits=limits,
             retry=policy,
-            make_decoder=decoder_of(decode),
+            make_decoder=decoder_of(decode, choices),
             convert=decode if callable(decode) else None,
             assembler=assembler,
             counts=counts,

@@ -7,7 +7,7 @@ from typing import Any
 
 from .._core.clock import monotonic
 from .._core.once import Once
-from .._reports import Outcome, StreamReport
+from .._reports import EndedBy, Outcome, StreamReport
 from .timing.clocks import Phase
 from .timing.gaps import GapCounts
 from .timing.trace import TraceRecorder
@@ -86,6 +86,11 @@ class Recorder:
         self.last_chunk_at = at
         self._trace.arrived(at - self.started if self.started is not None else 0.0)
 
+    def silent(self, seconds: float) -> None:
+        """Note that *seconds* without a chunk that counts ended the stream."""
+        if self.last_chunk_at is not None:
+            self.max_gap = max(self.max_gap or 0.0, seconds)
+
     @property
     def lifetime(self) -> float:
         """Seconds since the start; 0 before it."""
@@ -96,12 +101,24 @@ class Recorder:
         """The frozen report, once there is one."""
         return self._final.value
 
-    def conclude(self, outcome: Outcome, *, phase: Phase | None = None, error_type: str | None = None) -> bool:
+    def conclude(
+        self,
+        outcome: Outcome,
+        *,
+        ended_by: EndedBy,
+        phase: Phase | None = None,
+        error_type: str | None = None,
+    ) -> bool:
         """Freeze the report with this outcome; return False if it was frozen already."""
-        return self._final.set(self.snapshot(outcome, phase=phase, error_type=error_type))
+        return self._final.set(self.snapshot(outcome, ended_by=ended_by, phase=phase, error_type=error_type))
 
     def snapshot(
-        self, outcome: Outcome = "running", *, phase: Phase | None = None, error_type: str | None = None
+        self,
+        outcome: Outcome = "running",
+        *,
+        ended_by: EndedBy | None = None,
+        phase: Phase | None = None,
+        error_type: str | None = None,
     ) -> StreamReport:
         """Return the numbers so far."""
         finish_reason, usage = self._summary()
@@ -128,6 +145,7 @@ class Recorder:
             started_at=self.started_at,
             status_code=self.status_code,
             max_byte_gap=self.max_byte_gap,
+            ended_by=ended_by,
             trace=self._trace.frozen(),
         )
 

@@ -196,7 +196,7 @@ class GuardedStream(Generic[T]):
             outcome: Literal["error", "closed"] = "error" if isinstance(exc, Exception) else "closed"
             self._token.cancel(CLOSED)
             self._attempt.cut()
-            self._recorder.conclude(outcome, error_type=type(exc).__name__)
+            self._recorder.conclude(outcome, ended_by=outcome, error_type=type(exc).__name__)
         self._token.detach()
         self._notifier.finished()
         if isinstance(exc, StreamguardError):
@@ -213,7 +213,8 @@ class GuardedStream(Generic[T]):
             if not self._ownership.end_unless_inside():
                 return
             closed = self._token.reason is CLOSED
-            if self._recorder.conclude("closed" if closed else "cancelled"):
+            outcome: Literal["closed", "cancelled"] = "closed" if closed else "cancelled"
+            if self._recorder.conclude(outcome, ended_by=outcome):
                 self._notifier.finished()
             if closed:
                 self._hand_over.finish()
@@ -230,7 +231,7 @@ def _abandon(token: CancelToken, recorder: Recorder, notifier: StreamNotifier, h
         warnings.warn(f"stream {recorder.name or recorder.id} was never started", ResourceWarning, stacklevel=2)
     token.cancel(CLOSED)
     token.detach()
-    recorder.conclude("closed")
+    recorder.conclude("closed", ended_by="closed")
     notifier.collected()
 
 

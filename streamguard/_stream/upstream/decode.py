@@ -5,6 +5,7 @@ has finished with is freed before the next one exists; making a block's chunks a
 """
 
 import contextlib
+import functools
 import json
 from collections.abc import Callable, Iterable, Iterator
 from enum import Enum
@@ -34,7 +35,9 @@ class Completion(Enum):
     OPEN = "open"
     """It may go on; if the body ends here, something is missing."""
     FINISHED = "finished"
-    """Every choice has its finish reason; a usage chunk may still follow."""
+    """Every choice has its finish reason, but more content may follow: only the end shows that it does not."""
+    SETTLED = "settled"
+    """Every choice has its finish reason, and nothing but usage may follow."""
     DONE = "done"
     """The end marker came."""
     ANYWHERE = "anywhere"
@@ -155,11 +158,16 @@ class ChatStreamDecoder(_EventStreamDecoder):
     """`decode="chat"`: OpenAI-compatible chunks."""
 
     missing = "the stream ended with neither [DONE] nor a finish reason"
-    _frames: type[FrameDecoder] = ChatDecoder
+    _frames: Callable[[], FrameDecoder] = ChatDecoder
 
-    def __init__(self) -> None:
+    def __init__(self, choices: int = 1) -> None:
+        """*choices*: how many choices the request asks for."""
         super().__init__()
-        self._decoder = self._frames()
+        if choices > 1:
+            self.missing = f"the stream ended with neither [DONE] nor a finish reason of each of its {choices} choices"
+            self._decoder: FrameDecoder = ChatDecoder(choices)
+        else:
+            self._decoder = self._frames()
 
     @property
     def completion(self) -> Completion:
@@ -206,7 +214,7 @@ class AnthropicStreamDecoder(ChatStreamDecoder):
 class ObjectDecoder:
     """Items that need no decoding. If their API is known, so is how the stream ends.
 
-    *may_be_empty*: whether an end without a single item is a complete one.
+    *may_be_empty*: whether an end without a single item is a complete one. *choices*: how many the request asks for.
     """
 
     comments = 0
@@ -214,8 +222,8 @@ class ObjectDecoder:
     is_foreign = False
     missing = "the stream ended before it said that it was complete"
 
-    def __init__(self, *, may_be_empty: bool = True) -> None:
-        self._watcher = ObjectWatcher()
+    def __init__(self, *, may_be_empty: bool = True, choices: int = 1) -> None:
+        self._watcher = ObjectWatcher(choices)
         self._empty = not may_be_empty
 
     @property
@@ -236,7 +244,9 @@ class ObjectDecoder:
 def _completion_of(decoder: FrameDecoder | ObjectWatcher) -> Completion:
     if decoder.done:
         return Completion.DONE
-    return Completion.FINISHED if decoder.finished else Completion.OPEN
+    if decoder.finished:
+        return Completion.SETTLED if decoder.settled else Completion.FINISHED
+    return Completion.OPEN
 
 
 _DECODERS: dict[str, Callable[[], Decoder]] = {
@@ -261,8 +271,13 @@ def assembler_of(decode: object) -> Assembler | None:
     return None if make is None else make()
 
 
-def decoder_of(decode: object) -> Callable[[], Decoder]:
-    """Return a function that makes the decoder for a caller's `decode=`. A callable works on events."""
+def decoder_of(decode: object, choices: int = 1) -> Callable[[], Decoder]:
+    """Return a function that makes the decoder for a caller's `decode=`. A callable works on events.
+
+    *choices*: how many choices of a chat the request asks for.
+    """
+    if decode == "chat" and choices > 1:
+        return functools.partial(ChatStreamDecoder, choices)
     if isinstance(decode, str) and decode in _DECODERS:
         return _DECODERS[decode]
     if callable(decode):

@@ -115,6 +115,12 @@ class RequestPlan:
         return session.request(self.method, self.url, stream=True, timeout=self.timeout, **self.options)
 
 
+def asked_choices(payload: object) -> int:
+    """Return how many choices the JSON *payload* of a chat asks for; 1 if it does not say."""
+    number = payload.get("n") if isinstance(payload, Mapping) else None
+    return number if type(number) is int and number > 1 else 1
+
+
 def plan_request(
     method: str,
     url: str,

@@ -1,4 +1,4 @@
-"""The text of a member's answer, and the diagnosis as it is recorded."""
+"""What a turn records in addition to its status: the answer's text and the diagnosis."""
 
 from typing import Any
 
@@ -30,5 +30,5 @@ class Transcript:
 
 def diagnostics_of(diagnosis: Diagnosis, started: float) -> dict[str, Any]:
     """Return a diagnosis for the records: instants become seconds since the turn began."""
-    plain = diagnosis.to_dict()
-    return {key: value - started if key.endswith("_at") and value is not None else value for key, value in plain.items()}
+    found = diagnosis.to_dict()
+    return {key: value - started if key.endswith("_at") and value is not None else value for key, value in found.items()}
