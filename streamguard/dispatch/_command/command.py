@@ -160,10 +160,9 @@ class CommandStream(Generic[T], Iterator[T]):
         """The program's process id, which is its group's too; 0 if it was not started, as it was to be stopped already."""
         return self._process.pid
 
-    @property
-    def snapshot(self) -> ProcessSnapshot | None:
-        """The state of the program when it was stopped: the ends of its output, its processes, their sockets."""
-        return self._watch.snapshot
+    def look(self) -> ProcessSnapshot:
+        """Take a snapshot of the program now: the end of its output, its processes, their sockets."""
+        return self._watch.look()
 
     def signal(self, number: int) -> None:
         """Pass a signal on to the program and its group. Safe in a signal handler."""

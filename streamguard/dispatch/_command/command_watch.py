@@ -126,11 +126,6 @@ class CommandWatch:
                 data = self._settled.data if isinstance(self._settled, Event) else {}
                 yield Event.done(self.result.error_code, data=data)
 
-    @property
-    def snapshot(self) -> ProcessSnapshot | None:
-        """The state of the program when it was stopped; None if none was taken."""
-        return self._snapshot
-
     def look(self) -> ProcessSnapshot:
         """Return the state of the process now."""
         if not self._pid:
@@ -188,7 +183,7 @@ class CommandWatch:
             error_code=error_code,
             reason=settled.reason if isinstance(settled, _StopReason) else None,
             diagnosis=fired.diagnosis if fired else None,
-            evidence=self._snapshot if fired else None,
+            evidence=self._snapshot,
             text=self._text.text(),
             stdout=self._tails["stdout"].text(),
             stderr=self._tails["stderr"].text(),

@@ -136,7 +136,7 @@ class CommandMember:
         """Run the program, and yield what it says. Raises `CommandStartError` if it cannot be started."""
         with CommandStream[Event](self._plan_for(prompt, context)) as stream:
             if stream.pid:
-                context.probe(SnapshotProbe(stream.pid, lambda: stream.snapshot))
+                context.probe(SnapshotProbe(stream.pid, lambda: stream.result.evidence if stream.ended else None))
             try:
                 for event in stream:
                     try:
