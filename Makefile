@@ -1,5 +1,5 @@
-# On a machine with only Python 3.11 or newer, `make demo` and `make test` do everything: each makes .venv and installs
-# what it needs, once, and again when setup.cfg changes.
+# `make demo` and `make test` need only Python 3.11 or newer. Each target creates .venv and installs what it needs, and installs
+# again when setup.cfg changes.
 
 PYTHON ?= python3
 VENV ?= .venv
@@ -7,7 +7,7 @@ FLOOR_VENV ?= .venv-floor
 BENCH_VENV ?= .venv-bench
 DJANGO_VENVS ?= .venv-django
 ARGS ?=
-# Tests mostly wait, so more of them run side by side than there are cores. PARALLEL= runs one after another.
+# Tests mostly wait, so more of them run in parallel than there are cores. PARALLEL= runs them one after another.
 PARALLEL ?= -n 4 --dist loadfile
 
 RUN := $(VENV)/bin/python -m
@@ -20,12 +20,12 @@ PACKAGING := setup.cfg setup.py pyproject.toml
 .DEFAULT_GOAL := help
 .PHONY: help demo test check format docs stress realcli floor browser django-matrix bench bench-quick example-django clean
 
-help: ## Show these targets.
+help: ## Show all targets.
 	@awk -F ':.*## ' '/^[a-z%-]+:.*## / { sub("%", "NAME", $$1); printf "make %-14s %s\n", $$1, $$2 }' Makefile
 	@echo
 	@echo 'Options: PYTHON=python3.12 (another interpreter), ARGS="-k idle -x" (more arguments for pytest, bench or example).'
 
-demo: $(READY) ## Watch a gateway go silent, and the guard stop it (under 30 s).
+demo: $(READY) ## Show a stream that hangs, and how a limit ends it (20 s, and the install).
 	@$(VENV)/bin/streamguard demo
 
 test: $(READY) ## Run the tests, in random order, without the stress tests and the real agent programs.
@@ -37,7 +37,7 @@ check: $(READY) ## Check style (ruff), types (mypy --strict), and the documents.
 	$(RUN) mypy --strict streamguard $(wildcard examples benchmarks)
 	$(RUN) pytest -q tests/test_docs.py
 
-format: $(READY) ## Format the code, and mend what ruff can mend.
+format: $(READY) ## Format the code, and fix what ruff can fix.
 	$(RUN) ruff check --fix .
 	$(RUN) ruff format .
 
@@ -53,21 +53,21 @@ realcli: $(READY) ## Run six real agent programs against a gateway that hangs (i
 floor: $(FLOOR_READY) ## Run the tests on the oldest dependencies that setup.cfg allows.
 	$(FLOOR_VENV)/bin/python -m pytest -m "not stress and not realcli" $(PARALLEL) $(ARGS)
 
-browser: ## Install Debian's chromium and chromedriver where they are missing (as root).
+browser: ## Install Debian's chromium and chromedriver if they are missing (as root).
 	./.ci/chromium
 
-django-matrix: ## Run tests/django on the oldest Django we allow, and on the newest that any Python here can run.
+django-matrix: ## Run tests/django on the oldest Django that we allow, and on the newest that a Python here can run.
 	$(call django,$(DJANGO_VENVS)-oldest,$(PYTHON),Django==5.2)
 	$(call django,$(DJANGO_VENVS)-newest,$$(./requirements/newest-python $(PYTHON)),Django)
 
-bench: $(BENCH_READY) ## Measure everything, beside its peers, and write docs/performance.md (under 10 minutes).
+bench: $(BENCH_READY) ## Measure everything, with other libraries, and write docs/performance.md (under 10 minutes).
 	$(BENCH_VENV)/bin/python -m benchmarks.run $(ARGS)
 	$(BENCH_VENV)/bin/python -m benchmarks.page
 
 bench-quick: $(BENCH_READY) ## Measure a little of everything, and print it (under 90 s).
 	$(BENCH_VENV)/bin/python -m benchmarks.run --quick $(ARGS)
 
-example-django: $(READY) ## Serve the chat page on loopback, with scripted models behind it.
+example-django: $(READY) ## Serve the chat page on loopback, with scripted models.
 	$(VENV)/bin/python examples/django_chat/serve.py $(ARGS)
 
 example-%: $(READY) ## Run examples/NAME.py.
