@@ -6,6 +6,7 @@ those of README have no such names. Clients of openai find the gateway in the en
 ``# not run: reason`` is only compiled.
 """
 
+import ast
 import re
 import textwrap
 from collections.abc import Callable, Iterator
@@ -67,6 +68,15 @@ def broken_links(page: Path) -> list[str]:
     return [link for link in inner if not leads_somewhere(page, link)]
 
 
+def definitions(module: ast.Module) -> Iterator[str]:
+    """Yield the functions of a module, and its methods both alone and after their class."""
+    for node in ast.walk(module):
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            yield node.name
+        if isinstance(node, ast.ClassDef):
+            yield from (f"{node.name}.{inner.name}" for inner in node.body if isinstance(inner, ast.FunctionDef))
+
+
 def masked(text: str) -> str:
     """Replace what differs between two runs: ids, ports, times."""
     return re.sub(r"\b[0-9a-f]{12}\b|\d+(\.\d+)?", "N", text)
@@ -111,6 +121,19 @@ def test_readme_shows_what_its_first_snippet_prints(capsys: pytest.CaptureFixtur
 def test_links_lead_somewhere(page: Path) -> None:
     """Every relative link of the page leads to a file, and to a heading where it names one."""
     assert broken_links(page) == []
+
+
+def test_the_walks_name_what_exists() -> None:
+    """Each function and module that CONTRIBUTING names in its walks exists: those of a class in that class."""
+    contributing = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    text = contributing.split("\n## Walks\n")[1].split("\n## Style\n")[0]
+    sources = sorted((ROOT / "streamguard").rglob("*.py"))
+    defined = {name for source in sources for name in definitions(ast.parse(source.read_text(encoding="utf-8")))}
+    named = set(re.findall(r"`([\w.]+)\([^`]*\)`", text)) - {"os.killpg"}
+    modules = set(re.findall(r"`([\w/.]+\.py)`", text))
+    assert len(named) > 20
+    assert {name for name in named if name not in defined} == set()
+    assert {name for name in modules if not any(source.as_posix().endswith(f"/{name}") for source in sources)} == set()
 
 
 def test_a_failing_snippet_is_shown_with_its_line(tmp_path: Path) -> None:
