@@ -1,9 +1,8 @@
-"""`Session`: a `requests.Session` whose `timeout=` is the time that a call may take, all of it.
+"""`Session`: a `requests.Session` whose `timeout=` bounds the whole call.
 
-requests gives its timeout to each single wait for the network, so that a server which trickles is never too slow for it.
-Here the whole call runs in a worker: requests' own code, from the wait for a connection to the last byte of the body,
-redirects included. When the time is up, the caller gets its error and the sockets of the call are shut down, which ends
-the worker.
+The timeout of requests bounds each single wait for the network, so a server that trickles never exceeds it. Here the
+whole call runs in a worker, from the wait for a connection to the last byte of the body, with all redirects. When the time
+is up, the caller gets the error, and the sockets of the call are shut down, which ends the worker.
 """
 
 import contextlib
@@ -36,41 +35,41 @@ Timeout = float | str | timedelta | tuple[float | None, float | None] | None
 _SIGNATURE = inspect.signature(requests.Session.request)
 _ERROR_BODY_BYTES = 65536
 _MARGIN_SECONDS = 1.0
-"""How much later than the cut a socket's own timeout comes. At the same instant, a thousand calls took ten times as
-long."""
+"""How much later than the cut a socket's own timeout is. If both are at the same instant, a thousand calls take ten
+times as long."""
 _STREAMS_UNBOUNDED = (
-    "stream=True cannot be bounded here, for its body is read later: use session.stream(method, url, total=...), "
-    "or requests' own timeout=(connect, read) with no deadline() around"
+    "stream=True cannot be bounded by a total or a deadline(), because the body is read later: use "
+    "session.stream(method, url, total=...), or the timeout=(connect, read) of requests outside a deadline() block"
 )
 
 _sending: contextvars.ContextVar[tuple[object, ...] | None] = contextvars.ContextVar("streamguard_session", default=None)
-"""The call that is made in this context, as `_bounds()` has it: what is sent under the same bounds (hops, above all)
-belongs to it. A hook may well send something under bounds of its own."""
+"""The bounds of the call that is made in this context, from `_bounds()`. A request with the same bounds, such as the next
+hop of a redirect, belongs to that call. A hook may send requests with other bounds."""
 
 
 class Session(requests.Session):
-    """A `requests.Session` with hard totals: `Session(timeout=5).get(url)` ends within five seconds, one way or the other.
+    """A `requests.Session` with hard totals: `Session(timeout=5).get(url)` returns or raises within five seconds.
 
-    timeout:         what holds for calls that give none. A number or a `timedelta`: seconds for the whole call (waiting for
-                     the pool, DNS, connect, TLS, headers, redirects, body). A tuple: requests' own (connect, read). Default
-                     None: no limit.
-    deadline_header: a header, such as `"X-Request-Timeout-Ms"`, that tells the server the milliseconds left of the nearest
-                     deadline. Default None: none is sent.
+    timeout:         the default for calls without `timeout=`. A number, a text such as `"30s"` or a `timedelta`: seconds
+                     for the whole call (pool, DNS, connect, TLS, headers, redirects, body). A tuple: the (connect, read)
+                     of requests. Default None: no limit.
+    deadline_header: the name of a header, such as `"X-Request-Timeout-Ms"`, in which the milliseconds left until the
+                     nearest deadline are sent. Default None: not sent.
 
-    A surrounding `deadline()` bounds every call, whatever its timeout; cancelling `current_token` ends it. A response that
-    comes too late is an error.
+    A surrounding `deadline()` bounds every call, whatever its timeout; cancelling the current token ends it. A response
+    that is late is an error.
 
     Raises `TotalTimeoutError` when its own total is spent (0 or less: before anything is sent), `DeadlineExceededError`
-    with `scope="ambient"` when the surrounding deadline is, `StreamCancelledError`; for all else what requests raises.
+    with `scope="ambient"` when the surrounding deadline is, `StreamCancelledError`, and what requests raises.
 
     Limits
         Hooks and auth run in the worker, in a copy of the caller's context. Name resolution and the wait for a slot of a
-        blocking pool cannot be cut: the caller is free in time, the thread is left behind and counted. So it is with
-        an adapter that is not `streamguard.Adapter`, until the headers are here. Sharing one between threads is as safe as
-        requests makes it.
+        blocking pool cannot be cut: the caller is free in time, and the thread is abandoned and counted. The same holds for
+        another adapter than `streamguard.Adapter` until the headers arrive. Threads may share a session as they may share
+        one of requests.
     """
 
-    __attrs__ = [*requests.Session.__attrs__, "timeout", "deadline_header"]  # noqa: RUF012 - as requests has it
+    __attrs__ = [*requests.Session.__attrs__, "timeout", "deadline_header"]  # noqa: RUF012 - as in requests
 
     __slots__ = ("_observer",)  # not in `__dict__`, which an observed view shares with its session
 
@@ -107,11 +106,11 @@ class Session(requests.Session):
     def request(  # type: ignore[override]
         self, method: str, url: str | bytes, *args: Any, timeout: Timeout | NotGiven = NOT_GIVEN, **options: Any
     ) -> requests.Response:
-        """Make a request, with requests' arguments; return its response, whose body is here.
+        """Make a request, with the arguments of requests; return its response, whose body is read.
 
-        timeout: seconds for the whole call, or requests' own tuple, or None: no limit. Default: the Session's.
+        timeout: seconds for the whole call, or the tuple of requests, or None: no limit. Default: the Session's.
 
-        Raises UsageError for `stream=True` under a total or a surrounding deadline: nothing bounds a body read later.
+        Raises UsageError for `stream=True` under a total or a surrounding deadline, which cannot bound a later read.
         """
         self._before_request(method)
         if not isinstance(timeout, NotGiven):
@@ -147,7 +146,7 @@ class Session(requests.Session):
         try:
             value = response.json()
         except (ValueError, RecursionError) as exc:
-            raise _unusable(response, InvalidJSONError, "its body is no JSON") from exc
+            raise _unusable(response, InvalidJSONError, "its body is not JSON") from exc
         return value if validate is None else _validated(value, validate, response)
 
     def close(self) -> None:
@@ -175,7 +174,7 @@ class Session(requests.Session):
         return view
 
     def _make(self, call: "_Call", send: Callable[..., requests.Response], options: dict[str, Any]) -> requests.Response:
-        """Run *send* with *options*: in a worker if anything bounds the call, else right here."""
+        """Run *send* with *options*: in a worker if the call is bounded, else in this thread."""
         streams = bool(self._streams_by_default if options.get("stream") is None else options["stream"])
         if isinstance(timeout := options.get("timeout", NOT_GIVEN), NotGiven):
             timeout, call.source = self.timeout, "the Session's default"
@@ -241,7 +240,7 @@ def _without_finalizer(kind: type[S]) -> type[S]:
 
 
 class _Call:
-    """One call: what bounds it, how far it has come, and what is said if it comes too late."""
+    """One call: its bounds, its phase, and its error if it is late."""
 
     __slots__ = ("begun", "host", "limit", "margin", "method", "phase", "scope", "source", "until")
 
@@ -258,20 +257,19 @@ class _Call:
 
     @property
     def name(self) -> str:
-        """What messages call it."""
+        """The name of the call in messages."""
         return f"{self.method} {self.host}".rstrip()
 
     def limit_to(self, timeout: Any) -> None:
-        """Note the nearest deadline: that of *timeout*, if it is a total, or the surrounding one."""
+        """Set the nearest deadline: that of *timeout*, if it is a total, or the surrounding one."""
         self.limit = _total_of(timeout)
-        self.margin = _MARGIN_SECONDS if timeout is None or self.limit is not None else 0.0  # requests' own stay exact
-        self.until = current_deadline()
-        at = None if self.limit is None else self.begun + self.limit
-        if at is not None and (self.until is None or at <= self.until.at):
-            self.until, self.scope = Deadline(at), "total"
+        self.margin = _MARGIN_SECONDS if timeout is None or self.limit is not None else 0.0  # those of requests stay exact
+        own = None if self.limit is None else Deadline(self.begun + self.limit)
+        self.until = Deadline.nearest(own, current_deadline())
+        self.scope = "total" if own is not None and self.until is own else "ambient"
 
     def timeout_of_requests(self, timeout: Any) -> Any:
-        """Return what requests is told: a total, too, for that ends a thread which no cut can reach."""
+        """Return the timeout for requests. It gets a total too, which ends a thread that a cut cannot reach."""
         if timeout is not None and not _is_total(timeout):
             return timeout
         if self.until is None:
@@ -279,11 +277,11 @@ class _Call:
         return longest_wait(self.limit if self.scope == "total" else self.until.remaining())
 
     def enter(self, phase: str) -> None:
-        """Note a phase of the connection."""
+        """Set the phase of the connection."""
         self.phase = "body" if phase == "headers" else phase
 
     def expired(self, overran: bool) -> DeadlineExceededError:
-        """Return the error for a call that is late; *overran*: its thread could not be stopped."""
+        """Return the error for a call that is late; *overran*: its thread still runs."""
         own = self.scope == "total"
         elapsed = monotonic() - self.begun
         whose = f"timeout={self.limit:g} ({self.source})" if own else "the surrounding deadline()"
@@ -291,7 +289,7 @@ class _Call:
             what = f"was not sent: {whose} is already spent"
         else:
             what = f"took longer than {whose}: {elapsed:.2f} s, in phase {self.phase}"
-        still = "; its thread could not be stopped and is left behind" if overran else ""
+        still = "; its thread could not be stopped and is abandoned" if overran else ""
         return (TotalTimeoutError if own else DeadlineExceededError)(
             f"{self.name} {what}{still}. {'Raise timeout=' if own else 'Give the deadline() block more time'}.",
             scope=self.scope,
@@ -306,7 +304,7 @@ class _Call:
 def _work(
     session: Session, send: Callable[..., requests.Response], options: dict[str, Any], call: _Call
 ) -> requests.Response:
-    """Make *call* in this thread, with its sockets under a guard of its own."""
+    """Make *call* in this thread, with a guard for its sockets."""
     token = current_token()
     assert token is not None
     guard = SocketGuard(token, call.enter, margin=call.margin)
@@ -323,7 +321,7 @@ def _work(
 
 
 def _settle(response: requests.Response, exc: BaseException) -> None:
-    """Read what the caller may look at later: a hook's raise_for_status() hands the response on. Else let go of it."""
+    """Read the body if the error has the response, as that of raise_for_status() in a hook; close the response."""
     if getattr(exc, "response", None) is response:
         with contextlib.suppress(Exception):
             _ = response.content
@@ -331,7 +329,7 @@ def _settle(response: requests.Response, exc: BaseException) -> None:
 
 
 def _as_own(session: Session, send: Callable[..., T], options: dict[str, Any]) -> T:
-    """Run *send* in this thread, as the call that it is."""
+    """Run *send* in this thread as a call of its own."""
     before = _sending.set(_bounds(session, options["timeout"]))
     try:
         return send(**options)
@@ -340,7 +338,7 @@ def _as_own(session: Session, send: Callable[..., T], options: dict[str, Any]) -
 
 
 def _bounds(session: Session, timeout: object) -> tuple[object, ...]:
-    """Return what bounds something that *session* sends now, with that timeout of requests'."""
+    """Return the bounds of a request that *session* sends now, with this timeout for requests."""
     return session, timeout, current_deadline(), current_token()
 
 
@@ -361,12 +359,12 @@ def _is_timeout(timeout: object) -> bool:
 
 
 def _total_of(timeout: Any) -> float | None:
-    """Return the seconds of a total; None for None, and for what requests has rules for: a tuple, urllib3's Timeout."""
+    """Return the seconds of a total; None for None, a tuple, and a Timeout of urllib3."""
     return seconds_of("timeout", timeout) if _is_total(timeout) else None
 
 
 def _host_of(url: object) -> str:
-    """Return host and port: all that messages may say of the URL."""
+    """Return host and port: the only parts of the URL that messages may contain."""
     try:
         return urlsplit(url.decode() if isinstance(url, bytes) else str(url)).netloc.rpartition("@")[2]
     except ValueError:

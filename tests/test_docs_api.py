@@ -203,7 +203,7 @@ def test_every_verb_is_explained() -> None:
     documented = {line.split()[0] for line in first_column(page("testing.md")) if "=" not in line} - {"host"}
     with pytest.raises(streamguard.UsageError) as refused:
         streamguard.testing.parse_script("nonsense")
-    known = set(str(refused.value).partition("known are ")[2].split(", "))
+    known = set(str(refused.value).partition("expected one of ")[2].split(", "))
     assert documented == known
 
 

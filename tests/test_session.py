@@ -119,13 +119,13 @@ def test_a_slow_tls_handshake(streamguard_gateway: Serve, session: Session) -> N
 
 
 def test_a_blackholed_connect(session: Session) -> None:
-    """A connect that nobody answers ends with the limit, and its thread with it."""
+    """A connect without an answer ends with the limit, and its thread with it."""
     with blackhole() as port:
         error = expiry(lambda: session.get(f"http://127.0.0.1:{port}/", timeout=LIMIT))
     assert (error.phase, error.overran) == ("connect", False)
 
 
-def test_a_big_upload_that_nobody_reads(streamguard_gateway: Serve, session: Session) -> None:
+def test_a_big_upload_that_is_not_read(streamguard_gateway: Serve, session: Session) -> None:
     """Sending is bounded, too, and the thread that sends is gone."""
     gateway = streamguard_gateway("stall", read_body=False)
     error = expiry(lambda: session.post(gateway.url, data=bytes(50_000_000), timeout=LIMIT))
@@ -173,7 +173,7 @@ def test_a_foreign_adapters_body_is_cut(streamguard_gateway: Serve, session: Ses
 
 
 def test_a_foreign_adapters_thread_ends_with_requests_own_timeout(streamguard_gateway: Serve, session: Session) -> None:
-    """Where nothing can be cut, requests is told the total as its own timeout, and that ends the thread."""
+    """If nothing can be cut, requests gets the total as its own timeout, which ends the thread."""
     gateway, before = streamguard_gateway("stall"), abandoned_threads()
     session.mount("http://", HTTPAdapter())
     expiry(lambda: session.get(gateway.url, timeout=LIMIT))
@@ -201,7 +201,7 @@ def test_a_spent_deadline_sends_nothing(streamguard_gateway: Serve, session: Ses
 
 @pytest.mark.parametrize("timeout", [None, 5, (5, 5)], ids=str)
 def test_a_surrounding_deadline_tightens_every_timeout(streamguard_gateway: Serve, session: Session, timeout: Any) -> None:
-    """The surrounding deadline ends the call, says so, and is no requests.Timeout: a retry of the call would not help."""
+    """The surrounding deadline ends the call with an error that is not a requests.Timeout: a retry would not help."""
     gateway = streamguard_gateway(TRICKLE)
     begun = monotonic()
     with deadline(LIMIT), pytest.raises(DeadlineExceededError, match=r"the surrounding deadline\(\)") as expired:
@@ -228,13 +228,13 @@ def test_late_is_no_success(streamguard_gateway: Serve, session: Session) -> Non
     assert len(gateway.requests) == 1
 
 
-def test_a_hook_that_hangs_is_left_behind(streamguard_gateway: Serve, session: Session, gate: threading.Event) -> None:
+def test_a_hook_that_hangs_is_abandoned(streamguard_gateway: Serve, session: Session, gate: threading.Event) -> None:
     """Code of the caller's that runs in the call cannot be stopped: the error says so."""
     gateway = streamguard_gateway("body hello")
     hooks = {"response": lambda response, **_: gate.wait(10)}
     error = expiry(lambda: session.get(gateway.url, timeout=LIMIT, hooks=hooks))
     assert error.overran
-    assert "left behind" in str(error)
+    assert "abandoned" in str(error)
 
 
 def test_the_error_is_requests_and_names_the_host_alone(streamguard_gateway: Serve, session: Session) -> None:
@@ -394,7 +394,7 @@ def test_what_is_no_number_of_seconds_is_refused(session: Session, timeout: Any,
 
 @pytest.mark.parametrize("timeout", [(5, LIMIT), urllib3.Timeout(connect=5, read=LIMIT)], ids=["tuple", "Timeout"])
 def test_requests_own_timeouts_keep_their_meaning(streamguard_gateway: Serve, session: Session, timeout: Any) -> None:
-    """A tuple is requests' (connect, read): a trickle that never pauses so long is fine, a stall is its ReadTimeout."""
+    """A tuple is requests' (connect, read): a trickle is fine, a stall is its ReadTimeout."""
     gateway = streamguard_gateway("headers\nloop 20\nraw x\nwait 0.02\nendloop", "stall")
     assert session.get(gateway.url, timeout=timeout).text == "x" * 20
     with pytest.raises(requests.ReadTimeout) as expired:
@@ -412,7 +412,7 @@ def test_requests_own_timeouts_stay_exact_under_a_deadline(streamguard_gateway: 
 
 @pytest.mark.parametrize("script", ["stall", "headers content-type: text/plain\nraw x\nstall"], ids=["headers", "body"])
 def test_the_second_net(streamguard_gateway: Serve, session: Session, monkeypatch: pytest.MonkeyPatch, script: str) -> None:
-    """Where a cut does nothing, the socket's own timeout ends the thread: behind the limit, for both at once are slow."""
+    """If a cut has no effect, the socket's own timeout ends the thread, later than the limit: both at once are slow."""
     monkeypatch.setattr(SocketGuard, "cut", lambda self: None)
     gateway, begun = streamguard_gateway(script), monotonic()
     assert expiry(lambda: session.get(gateway.url, timeout=LIMIT)).overran
@@ -490,7 +490,7 @@ def test_a_stream_under_a_token_alone_is_cut(streamguard_gateway: Serve, session
 
 
 def test_the_header_tells_the_milliseconds_left(streamguard_gateway: Serve) -> None:
-    """Each request, each hop of a redirect too, carries what is left of the nearest deadline; without one it has none."""
+    """Each request, and each hop of a redirect, has the rest of the nearest deadline; without one, no header."""
     gateway = streamguard_gateway("wait 0.1\nheaders 302 location: /b\nend", "body hello")
     with Session(deadline_header="X-Request-Timeout-Ms") as session:
         session.get(gateway.url, timeout=5)
@@ -512,7 +512,7 @@ def test_the_header_tells_the_milliseconds_left(streamguard_gateway: Serve) -> N
 
 
 def test_the_header_is_not_sent_unless_asked_for(streamguard_gateway: Serve) -> None:
-    """By default nothing is told to the server, and a prepared request is never changed."""
+    """By default no header is sent, and a prepared request is never changed."""
     gateway = streamguard_gateway("body hello")
     with Session(timeout=5) as session:
         session.get(gateway.url)
@@ -564,9 +564,9 @@ def test_get_json_of_an_error_status(streamguard_gateway: Serve, session: Sessio
 
 @pytest.mark.parametrize("body", ["<html>" + "x" * 2000, "", '{"a": ', "[" * 100_000], ids=["html", "empty", "cut", "deep"])
 def test_get_json_of_what_is_no_json(streamguard_gateway: Serve, session: Session, body: str) -> None:
-    """A good status whose body is no JSON is an InvalidJSONError that shows how it begins."""
+    """A status of success with a body that is not JSON is an InvalidJSONError that shows how it begins."""
     gateway = streamguard_gateway(f"headers content-type: text/html\nraw {body}" if body else "headers\nend")
-    with pytest.raises(InvalidJSONError, match="status 200, but its body is no JSON") as refused:
+    with pytest.raises(InvalidJSONError, match="status 200, but its body is not JSON") as refused:
         session.get_json(gateway.url, timeout=5)
     error = refused.value
     assert (error.status_code, error.body) == (200, body[:512])
@@ -718,13 +718,13 @@ class TestDropIn:
         ]
 
     def test_mocks(self, session: Session, timeout: Any) -> None:
-        """`responses` answers, matches what it is given, and raises what it is told to."""
+        """`responses` answers, matches what it is given, and raises what it is given."""
         with responses.RequestsMock() as mocked:
             asked = {"timeout": timeout, "stream": False}
             mocked.get("http://mocked/", json={"a": 1}, match=[responses.matchers.request_kwargs_matcher(asked)])
-            mocked.get("http://broken/", body=requests.ConnectionError("told so"))
+            mocked.get("http://broken/", body=requests.ConnectionError("as asked"))
             assert session.get_json("http://mocked/", timeout=timeout) == {"a": 1}
-            with pytest.raises(requests.ConnectionError, match="told so"):
+            with pytest.raises(requests.ConnectionError, match="as asked"):
                 session.get("http://broken/", timeout=timeout)
 
     def test_many_threads(self, streamguard_gateway: Serve, session: Session, timeout: Any) -> None:
@@ -807,7 +807,7 @@ def test_a_session_in_a_thread_of_the_callers(streamguard_gateway: Serve) -> Non
     assert len(errors) == 1
 
 
-# What is left
+# Leftovers
 
 
 def time_out(gateway: Gateway, count: int, timeout: float) -> None:
@@ -866,7 +866,7 @@ def test_a_forked_child_makes_calls_of_its_own(streamguard_gateway: Serve) -> No
 
 
 def test_a_stuck_call_does_not_hold_up_the_exit(streamguard_gateway: Serve) -> None:
-    """A program ends at once, with nothing said, though a call of it is still stuck in name resolution."""
+    """A program ends at once, without a message, although a call is stuck in name resolution."""
     begun = monotonic()
     output = run_script(
         """

@@ -1,8 +1,8 @@
 """The adapter whose connections can be cut in every phase: connect, TLS, CONNECT, send, headers, body.
 
-urllib3 offers no hook for this, so two of its inner methods are extended: `_new_conn` of the connection (to know a
-socket before it connects), and `_put_conn` of the pool (to let go of it before somebody else gets it); the classes are
-put into `pool_classes_by_scheme` of fresh pool managers. Tested on urllib3 2.2 and on the newest.
+urllib3 has no hook for this, so two of its inner methods are extended: `_new_conn` of the connection, to know a socket
+before it connects, and `_put_conn` of the pool, to detach the guard before the next call gets the connection. The classes
+are put into `pool_classes_by_scheme` of fresh pool managers. Tested on urllib3 2.2 and on the newest.
 """
 
 import http.client
@@ -28,11 +28,9 @@ from .chunked import BUFFER_BYTES
 from .gunzip import unpack_gzip
 from .sockets import CutError, HasFileno, SocketGuard, attach_response, current_guard, guard_in_force
 
-__all__ = ["Adapter", "RefusedHeaderError"]
-
 
 class _cut_wins:
-    """Turn whatever a cut made of the block, an error or a seeming success, into CutError."""
+    """Raise CutError if the block was cut, whether it ended with an error or seemed to succeed."""
 
     __slots__ = ("_guard",)
 
@@ -48,7 +46,7 @@ class _cut_wins:
 
 
 class _LineReader:
-    """Stand in for the file of a response while its header block is read, and notice whether the block ends."""
+    """Replaces the file of a response while its header block is read, and records whether the block ends."""
 
     def __init__(self, file: io.BufferedReader) -> None:
         self.file = file
@@ -64,14 +62,14 @@ class _LineReader:
 
 
 class RefusedHeaderError(ValueError):
-    """Raised for a header that http.client would not send. No OSError: requests would take it for a lost connection."""
+    """Raised for a header that http.client refuses. It is not an OSError, which requests takes for a lost connection."""
 
 
 class _RoomyResponse(http.client.HTTPResponse):
-    """Take up to 32 KiB in one receive, where http.client takes 8: that many fewer blocks to hand over.
+    """Receive up to 32 KiB at once; http.client receives 8 KiB, which makes four times as many blocks.
 
-    A header block that the connection's end cut short is an error here; http.client passes it for a whole one. Interim
-    responses (RFC 9110, section 15.2) are read over, which http.client does for 100 only.
+    A header block that ends with the connection is an error; http.client returns it as if it were complete. Interim
+    responses (RFC 9110, section 15.2) are skipped; http.client skips only 100.
     """
 
     def __init__(self, sock: socket.socket, *args: Any, **kwargs: Any) -> None:
@@ -100,7 +98,7 @@ class _RoomyResponse(http.client.HTTPResponse):
 
 
 class GuardedConnection(HTTPConnection):
-    """Report to the guard of the context it is used in; without one, be a plain urllib3 connection."""
+    """Reports to the guard of the current context; without one it is a plain urllib3 connection."""
 
     response_class = _RoomyResponse
     guard: SocketGuard | None = None
@@ -119,7 +117,7 @@ class GuardedConnection(HTTPConnection):
         guard.phase("response")
 
     def putrequest(self, *args: Any, **kwargs: Any) -> None:
-        """Begin a request; a connection out of the pool is attached here, and starts the phase "response"."""
+        """Begin a request; attach a connection from the pool, and start its phase "response"."""
         guard = guard_in_force()
         if guard is not None:
             guard.check()
@@ -129,16 +127,16 @@ class GuardedConnection(HTTPConnection):
         super().putrequest(*args, **kwargs)
 
     def putheader(self, header: Any, *values: Any) -> None:
-        """Add a header; one that http.client refuses, as older versions of requests do not, gets a type of its own."""
+        """Add a header; raise RefusedHeaderError for one that http.client refuses."""
         try:
             super().putheader(header, *values)
         except ValueError as exc:
             if isinstance(exc, UnicodeError) or current_guard.get() is None:
                 raise
-            raise RefusedHeaderError("a name or a value cannot be sent") from exc
+            raise RefusedHeaderError("http.client refuses the name or the value of a header") from exc
 
     def request(self, *args: Any, **kwargs: Any) -> None:
-        """Send a request with its body; then start the phase "response" anew."""
+        """Send a request with its body; then restart the phase "response"."""
         guard = guard_in_force()
         if guard is None:
             super().request(*args, **kwargs)
@@ -157,7 +155,7 @@ class GuardedConnection(HTTPConnection):
         try:
             with _cut_wins(guard):
                 response = super().getresponse()
-                # A header block that was cut passes for a complete one: nobody else will close this response.
+                # A header block that was cut is returned as a complete one, and no caller gets this response to close it.
                 if guard.was_cut:
                     response.close()
         finally:
@@ -166,22 +164,22 @@ class GuardedConnection(HTTPConnection):
         return response
 
     def close(self) -> None:
-        """Close the connection, and let the guard go, unless the body of the response is still to come."""
+        """Close the connection, and detach the guard unless the body of the response is still to be read."""
         try:
             super().close()
         finally:
-            # In `getresponse` http.client itself closes the connection when the response says `Connection: close`; the
-            # body is then read from the same socket, and must still be cut.
+            # In `getresponse` http.client closes the connection for `Connection: close`. The body is then read from the
+            # same socket, which must still be cut.
             if not self._is_answering:
                 self.detach()
 
     def detach(self) -> bool:
-        """Let the guard go, if there is one; return False if it has cut this connection."""
+        """Detach the guard, if there is one; return False if it has cut this connection."""
         guard, self.guard = self.guard, None
         return guard is None or guard.detach(id(self))
 
     def _add_margin(self, guard: SocketGuard) -> None:
-        """Have the socket's timeout, which the pool has set for the step that comes now, behind the cut."""
+        """Make the socket's timeout, which the pool has set for the next step, later than the cut."""
         if guard.margin and isinstance(self.timeout, int | float):
             self.timeout = longest_wait(self.timeout + guard.margin)
 
@@ -246,7 +244,7 @@ class GuardedHTTPSConnection(GuardedConnection, HTTPSConnection):
 
 
 class GuardedPool(HTTPConnectionPool):
-    """Take connections back only after their guard has let go of them, and never one that was cut."""
+    """Takes a connection back only after its guard is detached, and never one that was cut."""
 
     ConnectionCls = GuardedConnection
 
@@ -265,23 +263,23 @@ class GuardedHTTPSPool(GuardedPool, HTTPSConnectionPool):
 class Adapter(HTTPAdapter):
     """A requests adapter whose connections can be cut in every phase.
 
-    Takes the arguments of `requests.adapters.HTTPAdapter`, and behaves like it for every call that no guard watches::
+    It takes the arguments of `requests.adapters.HTTPAdapter`, and behaves like it for every call without a guard::
 
         session = requests.Session()
         session.mount("https://", streamguard.Adapter(pool_maxsize=20))
         session.mount("http://", streamguard.Adapter(pool_maxsize=20))
 
-    Limits: a SOCKS proxy connects inside of its own library; behind one, only the body can be cut. A mounted `Retry`
-    that obeys `Retry-After` sleeps with no socket to cut: the consumer is free, the thread stays until it wakes.
+    Limits: a SOCKS proxy connects inside its own library, so only the body can be cut. A mounted `Retry` that obeys
+    `Retry-After` sleeps without a socket to cut: the caller is free in time, the thread stays until it wakes.
     """
 
     def init_poolmanager(self, *args: Any, **kwargs: Any) -> None:
-        """Make the pool manager, with pools of connections that can be cut."""
+        """Create the pool manager, with pools of connections that can be cut."""
         super().init_poolmanager(*args, **kwargs)
         _guard_pools(self.poolmanager)
 
     def send(self, request: requests.PreparedRequest, *args: Any, **kwargs: Any) -> requests.Response:
-        """Send the request; raise StreamCancelledError if `current_token` was cancelled and nobody else guards the call."""
+        """Send the request; raise StreamCancelledError if the token was cancelled and the call has no own guard."""
         try:
             return super().send(request, *args, **kwargs)
         except CutError as exc:
@@ -291,7 +289,7 @@ class Adapter(HTTPAdapter):
             raise StreamCancelledError("the call was cancelled", reason=token.reason) from exc
 
     def build_response(self, req: requests.PreparedRequest, resp: urllib3.BaseHTTPResponse) -> requests.Response:
-        """Make the response, and show it to the guard of the call."""
+        """Build the response, and attach it to the guard of the call."""
         response = super().build_response(req, resp)
         unpack_gzip(resp)
         guard = guard_in_force()
@@ -300,9 +298,9 @@ class Adapter(HTTPAdapter):
         return response
 
     def close(self) -> None:
-        """Close the connections that wait in the pools.
+        """Close the idle connections of the pools.
 
-        urllib3 leaves that to the collector, for which a response that somebody still holds keeps its pool.
+        urllib3 leaves that to the collector, and a response that is still referenced keeps its pool.
         """
         for manager in (self.poolmanager, *self.proxy_manager.values()):
             for key in manager.pools.keys():  # noqa: SIM118 - not a dict: it refuses to be iterated
@@ -312,7 +310,7 @@ class Adapter(HTTPAdapter):
         super().close()
 
     def proxy_manager_for(self, proxy: str, **proxy_kwargs: Any) -> Any:
-        """Return the manager for *proxy*; those for HTTP and HTTPS proxies get connections that can be cut."""
+        """Return the manager for *proxy*; the connections through an HTTP or HTTPS proxy can be cut."""
         manager = super().proxy_manager_for(proxy, **proxy_kwargs)
         if isinstance(manager, urllib3.ProxyManager):
             _guard_pools(manager)

@@ -1,4 +1,4 @@
-"""Read the body of a response promptly: every byte is handed over before anything is waited for."""
+"""Read the body of a response promptly: every byte that has arrived is yielded before the next wait."""
 
 import contextlib
 import http.client
@@ -14,8 +14,6 @@ from .._core.clock import monotonic
 from .chunked import BUFFER_BYTES, ChunkWindow
 from .gunzip import unpack_gzip
 
-__all__ = ["drain", "read_at_most", "read_blocks"]
-
 # ValueError: a file that was closed meanwhile.
 _FAULTS = (HTTPError, http.client.HTTPException, requests.RequestException, OSError, ValueError)
 
@@ -24,8 +22,8 @@ def read_blocks(response: requests.Response, size: int = 65536) -> Iterator[byte
     """Yield the decoded body of *response* in blocks of at most *size* bytes, each as soon as it arrived.
 
     Prompt on every framing and content encoding that urllib3 knows. When the transport fails (a reset, broken
-    chunking, a body shorter than its Content-Length), all that had arrived is yielded first; then the original error of
-    urllib3, http.client, socket or ssl is raised.
+    chunking, a body shorter than its Content-Length), everything that arrived before is yielded first; then the original
+    error of urllib3, http.client, socket or ssl is raised.
 
     Limits: urllib3 before 2.6 bounds a block of compressed data before it is unpacked, not after. A raw response
     without `read1` (some test doubles) is read byte by byte.
@@ -55,7 +53,7 @@ def _read1(raw: Any, size: int) -> bytes:
     try:
         return raw.read1(size, decode_content=True)  # type: ignore[no-any-return]
     except OverflowError as exc:
-        # http.client takes a chunk size below zero, and asks for as many bytes.
+        # http.client accepts a negative chunk size, and asks for that many bytes.
         raise InvalidChunkLength(raw, b"") from exc
 
 
@@ -64,11 +62,11 @@ def _read_other(raw: Any, size: int) -> Iterator[bytes]:
         while block := raw.read1(size):
             yield block
     except OverflowError as exc:  # the same, without urllib3
-        raise http.client.HTTPException("the size of a chunk is below zero") from exc
+        raise http.client.HTTPException("the size of a chunk is negative") from exc
 
 
 def _require_whole(raw: Any) -> None:
-    """Raise what urllib3 raises for a short body; it stays silent where its own check was turned off."""
+    """Raise what urllib3 raises for a short body, also if its own check is turned off."""
     missing = getattr(raw, "length_remaining", None)
     if missing and raw.headers.get("content-encoding", "identity").lower() == "identity":
         error = IncompleteRead(raw.tell(), missing)
@@ -78,10 +76,10 @@ def _require_whole(raw: Any) -> None:
 def read_at_most(response: requests.Response, limit_bytes: int, seconds: float) -> bytes:
     """Return up to *limit_bytes* of the body, as much as arrives within *seconds*; meant for error messages.
 
-    Never raises for a fault of the transport: what arrived before it is returned. Close the response afterwards.
+    A transport error is not raised: what arrived before it is returned. Close the response afterwards.
 
-    Limits: the time is kept for each single receive, so that no drip outlasts it, except inside TLS in TLS (an HTTPS
-    origin behind an HTTPS proxy), where it bounds the silence between two receives.
+    Limits: each receive gets only the time that is left, so a slow body cannot exceed *seconds*. Inside TLS in TLS (an
+    HTTPS origin through an HTTPS proxy) *seconds* bounds the silence between two receives instead.
     """
     parts: list[bytes] = []
     room = limit_bytes
@@ -94,9 +92,9 @@ def read_at_most(response: requests.Response, limit_bytes: int, seconds: float) 
 
 
 def drain(response: requests.Response, seconds: float = 0.05, limit_bytes: int = 65536) -> bool:
-    """Read the rest of the body away, so that its connection can be used again; return True if the body ended.
+    """Discard the rest of the body, so that its connection can be used again; return True if the body ended.
 
-    Gives up, and returns False, after *seconds* or *limit_bytes*, or when the transport fails: close the response then.
+    Returns False after *seconds* or *limit_bytes*, or when the transport fails: close the response then.
     """
     with contextlib.suppress(*_FAULTS), _time_limit(response, seconds):
         for block in read_blocks(response):
@@ -109,7 +107,7 @@ def drain(response: requests.Response, seconds: float = 0.05, limit_bytes: int =
 
 @contextlib.contextmanager
 def _time_limit(response: requests.Response, seconds: float) -> Iterator[None]:
-    """Give each receive below *response* only what is left of *seconds*."""
+    """Let each receive of *response* wait only for what is left of *seconds*."""
     file: Any = response.raw
     for name in ("_fp", "fp", "raw"):
         file = getattr(file, name, None)
@@ -126,9 +124,9 @@ def _time_limit(response: requests.Response, seconds: float) -> Iterator[None]:
 
 
 class _ImpatientSocket:
-    """Stand in for the socket below a body's file, and arm its timeout anew for each receive.
+    """Replaces the socket of a body's file, and sets its timeout for each receive.
 
-    A timeout set once on the socket would start again with every byte of a header or a chunk size that drips.
+    A timeout that is set once on the socket restarts with every byte of a slow header or chunk size.
     """
 
     def __init__(self, sock: Any, until: float) -> None:
@@ -154,6 +152,6 @@ class _ImpatientSocket:
         return self._sock
 
     def _decref_socketios(self) -> None:
-        # The file closes itself at the end of the body, just before the connection goes back to its pool: later would
-        # be too late, for then the socket may have its next user.
+        # The file closes itself at the end of the body, just before the connection goes back to its pool. After that the
+        # socket may belong to the next call.
         self.restored()._decref_socketios()

@@ -1,9 +1,8 @@
 """Take everything that already arrived of a chunked body in one step.
 
-`raw.read1` hands over one HTTP chunk per call, at about 6 µs each, and gateways send one event per chunk. Here the
-bytes that wait in the buffer of the body's file are parsed as a whole, about ten times cheaper, and http.client is left
-in the state it would have reached itself. It goes on from there whenever there is something to wait for or to complain
-about.
+`raw.read1` returns one HTTP chunk per call, at about 6 µs each, and gateways send one event per chunk. Here all bytes in
+the buffer of the body's file are parsed at once, about ten times cheaper, and http.client is left in the state it would
+have reached itself. It continues from there whenever there is something to wait for, or an error to raise.
 """
 
 import http.client
@@ -13,18 +12,16 @@ from typing import Any
 import urllib3
 from urllib3.util.response import is_response_to_head
 
-__all__ = ["BUFFER_BYTES", "ChunkWindow", "split_chunks"]
-
 BUFFER_BYTES = 32768
-"""The buffer of a body that comes through our adapter, and so the most that a window shows."""
+"""The buffer of a body that comes through our adapter: the maximum size of a window."""
 
 
 def split_chunks(window: bytes, left: int | None) -> tuple[bytes, int, int | None]:
     """Take the payload out of a *window* of a chunked body; return (payload, bytes used, new *left*).
 
-    *left* is what http.client calls `chunk_left`: None before a size line, 0 before the line end that closes a chunk,
-    else the bytes of the chunk still to come. The parser stops before whatever is not for it: a size line that is not
-    complete, not a number, or not above zero (RFC 9112, section 7.1).
+    *left* is `chunk_left` of http.client: None before a size line, 0 before the line end that closes a chunk, else the
+    number of bytes missing from the chunk. The parser stops before a size line that is incomplete, not a number, or not
+    above zero (RFC 9112, section 7.1): those are left to http.client.
     """
     payload = []
     used = 0
@@ -46,7 +43,7 @@ def split_chunks(window: bytes, left: int | None) -> tuple[bytes, int, int | Non
 
 
 def _size(line: bytes) -> int:
-    """Return the size that *line* announces, read as http.client reads it, or 0 if it is none."""
+    """Return the chunk size in *line*, parsed as http.client parses it; 0 if it is invalid."""
     try:
         return int(line, 16)
     except ValueError:
@@ -58,7 +55,7 @@ def _size(line: bytes) -> int:
 
 
 class ChunkWindow:
-    """Look into the buffer of a chunked body that needs no decoding."""
+    """A view of the buffer of a chunked body without a content encoding."""
 
     __slots__ = ("_body",)
 
@@ -67,7 +64,7 @@ class ChunkWindow:
 
     @classmethod
     def of(cls, raw: object) -> "ChunkWindow | None":
-        """Return a window on *raw*, or None where `raw.read1` has to do: not chunked, encoded, already read from."""
+        """Return a window on *raw*, or None if only `raw.read1` can read it: not chunked, encoded, or partly read."""
         if not isinstance(raw, urllib3.HTTPResponse) or raw.chunk_left is not None:
             return None
         if raw.headers.get("content-encoding", "identity").lower() != "identity":
@@ -80,12 +77,12 @@ class ChunkWindow:
         return cls(body)
 
     def take(self) -> bytes:
-        """Return the payload that is in the buffer; if that is empty, wait for one receive, and no longer.
+        """Return the payload in the buffer; if the buffer is empty, wait for one receive.
 
-        Returns b"" when the window holds no payload: the caller then waits in `raw.read1`.
+        Returns b"" if the window holds no payload: the caller then waits in `raw.read1`.
         """
         body = self._body
-        # Of a long chunk `read1` takes more in one receive than the buffer holds.
+        # `read1` receives more of a long chunk at once than the buffer holds.
         if body.fp is None or (body.chunk_left or 0) > io.DEFAULT_BUFFER_SIZE:
             return b""
         payload, used, left = split_chunks(body.fp.peek(1), body.chunk_left)

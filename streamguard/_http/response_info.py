@@ -1,4 +1,4 @@
-"""What a response says beside its body: why it was refused, when to come again, under which id."""
+"""What headers and error bodies say: why a request was refused, when to retry it, its id."""
 
 import datetime
 import email.utils
@@ -11,18 +11,16 @@ import requests
 from .._core.clock import wall
 from ..errors import HTTPStatusError, NotEventStreamError
 
-__all__ = ["QUOTED_BYTES", "not_event_stream", "request_id", "retry_after", "status_error"]
-
 QUOTED_BYTES = 512
-"""How much of a body that is no event stream is kept for the error."""
+"""How much of a body is kept for an error that says that it is not what was expected."""
 
 
 def status_error(response: requests.Response, body: bytes) -> HTTPStatusError:
-    """Return the error for *response*, whose status is 400 or above, and for what was read of its body."""
+    """Return the error for *response*, whose status is 400 or above; *body* is the part that was read."""
     text = body.decode("utf-8", "replace")
-    said = _said(text)
+    reason = _server_message(text)
     return HTTPStatusError(
-        f"status {response.status_code} {response.reason or ''}".rstrip() + (f": {said}" if said else ""),
+        f"status {response.status_code} {response.reason or ''}".rstrip() + (f": {reason}" if reason else ""),
         response=response,
         status_code=response.status_code,
         headers=dict(response.headers),
@@ -35,7 +33,7 @@ def status_error(response: requests.Response, body: bytes) -> HTTPStatusError:
 def not_event_stream(
     response: requests.Response | None, beginning: bytes, *, asked_for_stream: bool = True
 ) -> NotEventStreamError:
-    """Return the error for a body that begins so, and for its *response*, if it is known: its status says success."""
+    """Return the error for a body that is not an event stream; *response*, if known, has a status of success."""
     kind = None if response is None else response.headers.get("Content-Type")
     what = "not an event stream" if response is None else f"status {response.status_code}, but not an event stream"
     body = beginning[:QUOTED_BYTES].decode("utf-8", "replace")
@@ -47,7 +45,7 @@ def not_event_stream(
     return NotEventStreamError(message, content_type=kind, body=body)
 
 
-def _said(text: str) -> str:
+def _server_message(text: str) -> str:
     """Return the message in an error body: OpenAI's, FastAPI's and similar shapes, else the beginning of the text."""
     try:
         found: Any = json.loads(text)
@@ -75,13 +73,13 @@ def _seconds_until(date: str) -> float | None:
         when = email.utils.parsedate_to_datetime(date)
     except (ValueError, OverflowError):
         return None
-    if when.tzinfo is None:  # asctime's format, and "-0000", name no zone: HTTP means UTC
+    if when.tzinfo is None:  # asctime's format, and "-0000", have no zone; in HTTP that is UTC
         when = when.replace(tzinfo=datetime.UTC)
     return max(0.0, when.timestamp() - wall())
 
 
 def request_id(response: requests.Response) -> str | None:
-    """Return the upstream's id of the request, under the names in use."""
+    """Return the server's id of the request, from the first header that has one."""
     for name in ("x-request-id", "request-id", "x-amzn-requestid", "apim-request-id", "cf-ray"):
         if name in response.headers:
             return str(response.headers[name])

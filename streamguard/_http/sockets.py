@@ -1,8 +1,8 @@
 """The sockets that one call holds, and the cut that wakes a thread blocked on them.
 
-Closing a socket, a response or a session from another thread wakes nobody. What always does, on every framing,
-through TLS and proxies, is `shutdown(SHUT_RDWR)` on a duplicate of the descriptor: it never blocks, it sends FIN, and
-it leaves the objects of the blocked thread alone. So a guard keeps one duplicate per connection that is in use.
+Closing a socket, a response or a session does not wake another thread that is blocked on it. `shutdown(SHUT_RDWR)` on a
+duplicate of the descriptor always does, on every framing, through TLS and proxies: it does not block, it sends a FIN, and
+it does not touch the objects of the blocked thread. So a guard keeps one duplicate for each connection in use.
 
 Limits
     Measured on Linux. On Windows a shutdown is reported not to wake a blocked `recv`: give requests a read timeout
@@ -22,18 +22,16 @@ import requests
 
 from .._core.cancel import CancelToken, current_token
 
-__all__ = ["CutError", "SocketGuard", "attach_response", "current_guard", "find_socket", "guard_in_force"]
-
 
 class CutError(Exception):
     """Raised in the thread that makes the call, after its sockets were cut.
 
-    Deliberately no OSError and no urllib3 error: a mounted `Retry` would swallow those and sleep.
+    It is neither an OSError nor an error of urllib3: a mounted `Retry` catches those and sleeps.
     """
 
 
 class HasFileno(Protocol):
-    """Anything with the descriptor of a socket: a plain, a TLS, or a TLS-in-TLS socket."""
+    """A plain, TLS, or TLS-in-TLS socket: anything with a descriptor."""
 
     def fileno(self) -> int:
         """Return the descriptor."""
@@ -41,16 +39,16 @@ class HasFileno(Protocol):
 
 
 class SocketGuard:
-    """Hold the sockets of one call, and cut them all when *token* is cancelled.
+    """Holds the sockets of one call, and cuts them all when *token* is cancelled.
 
-    *on_phase* is called with "connect", "response" and "headers" as the connections of the call get there, in the
-    thread that makes the call; it hears them again for each redirect hop and each retry. By *margin* seconds the timeouts
-    of the sockets come later than requests was told: for a call that is cut when its time is up, they are the second net.
+    *on_phase* is called with "connect", "response" and "headers" when the connections of the call enter that phase, in the
+    thread that makes the call, and again for each redirect hop and each retry. *margin* seconds are added to the timeouts
+    of the sockets: for a call that is cut when its time is up, they are only the second safeguard.
 
-    `cut()` may be called from any thread, from a signal handler, and from a finalizer. Attach, detach and cut, the
-    shutdown included, share one re-entrant lock, so that a connection which is back in its pool is never cut.
+    `cut()` may be called from any thread, from a signal handler, and from a finalizer. Attach, detach and cut, with the
+    shutdown, share one re-entrant lock, so that a connection that is back in its pool is never cut.
 
-    Limits: in a forked child nothing is shut down, for that would end the call of the parent; the child only forgets.
+    Limits: a forked child shuts nothing down, because that would end the call of the parent; it only drops its references.
     """
 
     __slots__ = (
@@ -78,8 +76,8 @@ class SocketGuard:
         self._unregister: Callable[[], object] | None = None
         self._token = weakref.ref(token)
         self.response: requests.Response | None = None
-        """The latest response of `streamguard.Adapter`: to be closed if a hook fails, and nobody else ever gets it."""
-        # Weak, or else a long-lived token would keep every guard that nobody released.
+        """The latest response of `streamguard.Adapter`: it must be closed if a hook fails, since no caller gets it then."""
+        # Weak: a long-lived token must not keep guards that were never released.
         cut = weakref.WeakMethod(self.cut)
         self._unregister = token.on_cancel(lambda: _call(cut()))
 
@@ -88,7 +86,7 @@ class SocketGuard:
 
     @property
     def was_cut(self) -> bool:
-        """Whether `cut()` was called. Judge by this, never by how the call ended: a cut body may end cleanly."""
+        """Whether `cut()` was called. How the call ended does not say so: a cut body may end cleanly."""
         return self._cut
 
     def serves(self, token: CancelToken) -> bool:
@@ -101,14 +99,14 @@ class SocketGuard:
             raise CutError("the call was cut")
 
     def phase(self, name: str) -> None:
-        """Tell the owner that the call entered the phase *name*; silent after a cut and after `release()`."""
+        """Report to the owner that the call entered the phase *name*, unless it was cut or released."""
         if self._on_phase is not None and not self._cut and not self._released:
             self._on_phase(name)
 
     def attach(self, key: object, sock: HasFileno) -> None:
-        """Hold a duplicate of the descriptor of *sock* under *key*, in place of what *key* held before.
+        """Hold a duplicate of the descriptor of *sock* under *key*; it replaces an earlier one.
 
-        Raises CutError if the call was cut, also when that happens meanwhile.
+        Raises CutError if the call was cut, also during this method.
         """
         self.check()
         if self._is_forked():
@@ -119,7 +117,7 @@ class SocketGuard:
         self.check()
 
     def detach(self, key: object) -> bool:
-        """Let go of what *key* holds. Returns False if the call was cut: close the connection then, never pool it."""
+        """Drop the duplicate under *key*. Returns False if the call was cut: close the connection, do not pool it."""
         if self._is_forked():
             self._held.pop(key, None)
             return not self._cut
@@ -130,7 +128,7 @@ class SocketGuard:
             return not self._cut
 
     def cut(self) -> None:
-        """Shut down every socket held; from here on `attach()` and `check()` raise."""
+        """Shut down every socket; after this, `attach()` and `check()` raise."""
         if self._is_forked():
             self._cut = True
             self._held.clear()
@@ -140,7 +138,7 @@ class SocketGuard:
             self._shut_down_all()
 
     def release(self) -> None:
-        """End with the call: leave the token, close the duplicates, hold none from now on. Idempotent; cuts nothing."""
+        """End with the call: unregister from the token and close the duplicates. Idempotent; does not cut."""
         unregister, self._unregister = self._unregister, None
         if unregister is not None:
             unregister()
@@ -154,19 +152,19 @@ class SocketGuard:
                 socket.close(self._held.popitem()[1])
 
     def _is_forked(self) -> bool:
-        # Asked before the lock, which in a child may stay locked for ever. The child closes nothing either: one that
-        # closed all its descriptors may have given these numbers to something else.
+        # Checked before the lock, which may stay locked for ever in a child. The child does not close the descriptors
+        # either: it may have closed them all, and their numbers may be in use again.
         return os.getpid() != self._pid
 
     def _hold(self, key: object, descriptor: int) -> None:
-        # The bare number, wrapped at the cut: under `socket.setdefaulttimeout()` a socket object made now would turn
-        # the descriptor that both share non-blocking.
+        # Only the number: under `socket.setdefaulttimeout()`, a socket object made here would make the shared descriptor
+        # non-blocking.
         duplicate = socket.dup(descriptor)
         replaced = self._held.pop(key, None)
         self._held[key] = duplicate
         if replaced is not None:
             socket.close(replaced)
-        # A signal handler of this very thread enters the lock: it may have cut before the duplicate was in the dict.
+        # A signal handler in this thread can enter the lock, and cut before the duplicate is in the dict.
         if self._cut:
             self._shut_down_all()
 
@@ -200,8 +198,8 @@ _guards: "weakref.WeakKeyDictionary[CancelToken, SocketGuard]" = weakref.WeakKey
 def guard_in_force() -> SocketGuard | None:
     """Return the guard that connections used in this context report to, or None.
 
-    That is `current_guard`, if it was made for `current_token`; else the guard of that token, which all calls that nobody
-    guards one by one share: those of a plain Session inside of a `bounded_call()` or a step.
+    That is `current_guard`, if it was made for the current token; else the guard of that token, which all calls without a
+    guard of their own share: those of a plain Session inside a `bounded_call()` or a step.
     """
     guard, token = current_guard.get(), current_token()
     if token is None or (guard is not None and guard.serves(token)):
@@ -213,9 +211,9 @@ def guard_in_force() -> SocketGuard | None:
 
 
 def find_socket(response: requests.Response) -> Any | None:
-    """Return the socket that the body of *response* comes from, or None where there is none (a mock, a finished body).
+    """Return the socket that the body of *response* is read from, or None (a mock, a finished body).
 
-    It is on the connection, or, once the connection has let go of it (`Connection: close`), below the file of the body.
+    It belongs to the connection or, after `Connection: close`, to the file of the body.
     """
     for path in (("raw", "_connection", "sock"), ("raw", "_fp", "fp", "raw", "_sock")):
         sock: Any = response
@@ -227,10 +225,10 @@ def find_socket(response: requests.Response) -> Any | None:
 
 
 def attach_response(guard: SocketGuard, response: requests.Response) -> bool:
-    """Let *guard* cut the body of a *response* whatever adapter it came through; return False if it has no socket.
+    """Let *guard* cut the body of a *response* of any adapter; return False if it has no socket.
 
-    The `release_conn` of the raw response is wrapped, so that a late cut never hits the next user of the connection.
-    Nothing else of the response is changed, and nothing of its session. Raises CutError if the call was cut.
+    The `release_conn` of the raw response is wrapped, so that a late cut never affects the next call on the connection.
+    Nothing else of the response or its session is changed. Raises CutError if the call was cut.
     """
     raw: Any = response.raw
     sock = find_socket(response)
@@ -245,7 +243,7 @@ def attach_response(guard: SocketGuard, response: requests.Response) -> bool:
 
 
 def _detach_first(guard: SocketGuard, key: object, raw: Any) -> Callable[[], None]:
-    # Weak: a response that is its own attribute would wait for the collector.
+    # Weak: a reference from the response to itself is a cycle.
     weak_raw = weakref.ref(raw)
 
     def release_conn() -> None:
@@ -264,5 +262,5 @@ def _is_open_socket(sock: Any) -> bool:
         descriptor = sock.fileno()
     except (AttributeError, OSError, ValueError):
         return False
-    # A mock answers with a mock.
+    # A mock returns a mock.
     return isinstance(descriptor, int) and descriptor >= 0

@@ -6,8 +6,6 @@ from .error_frames import ANTHROPIC_TYPES
 from .tool_calls import function_piece
 from .typed import TypedAssembler, TypedDecoder, dict_of, index_in, text_of, type_of
 
-__all__ = ["AnthropicAssembler", "AnthropicChunk", "AnthropicDecoder"]
-
 _BLOCK_START: Final = "content_block_start"
 _BLOCK_DELTA: Final = "content_block_delta"
 

@@ -9,8 +9,6 @@ from .error_frames import choice_error, foreign_frame, frame_error, in_stream_er
 from .event_parser import Event
 from .frame_decoder import FrameDecoder
 
-__all__ = ["ChatDecoder"]
-
 _decode_json: Final = json.JSONDecoder().raw_decode
 
 

@@ -3,20 +3,6 @@
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-__all__ = [
-    "Chunk",
-    "chat_has_content",
-    "choice_text",
-    "choices_of",
-    "delta_of",
-    "finish_reason_of",
-    "index_of",
-    "joined",
-    "legacy_call",
-    "reasoning_text",
-    "refusal_text",
-]
-
 _TEXT_PARTS = ("text", "output_text", None)
 
 

@@ -8,8 +8,6 @@ from .event_parser import Event
 from .objects import api_of, frame_of
 from .responses_api import ResponseChunk
 
-__all__ = ["has_content", "text_of"]
-
 _EMPTY_DATA: Final = ("", "{}", '{"type":"ping"}', '{"type": "ping"}')
 _TYPED: Final = {"responses": ResponseChunk, "anthropic": AnthropicChunk}
 

@@ -6,16 +6,6 @@ from typing import Any, Final
 from ..errors import InStreamError, MalformedChunkError
 from .chunk import finish_reason_of
 
-__all__ = [
-    "ANTHROPIC_TYPES",
-    "FAILED_RESPONSES",
-    "choice_error",
-    "foreign_frame",
-    "frame_error",
-    "in_stream_error",
-    "not_an_object",
-]
-
 _MAX_BODY_BYTES: Final = 64 * 1024
 _MAX_QUOTE: Final = 200
 _SUCCESS_CODES: Final = (0, 200, "", "0", "200", "ok", "OK", "success")

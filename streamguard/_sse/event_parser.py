@@ -5,11 +5,9 @@ from collections.abc import Callable, Generator, Iterable
 from typing import Any, Final, cast
 
 import sseclient
-from sseclient import Event
+from sseclient import Event as Event
 
 from .framing import Framer
-
-__all__ = ["Event", "EventClient", "new_event"]
 
 # sseclient logs each client that is made, under the name of the class's module: below our own logger. A filter stays
 # where `logging.config.dictConfig()` resets `disabled` and the level.

@@ -7,8 +7,6 @@ from ..errors import MalformedChunkError
 from .error_frames import in_stream_error, not_an_object
 from .event_parser import Event
 
-__all__ = ["FrameDecoder"]
-
 _END_MARKER: Final = "[DONE]"
 _JSON_NAMES: Final[dict[type, str]] = {
     str: "a JSON string",

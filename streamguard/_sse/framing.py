@@ -2,8 +2,6 @@
 
 from ..errors import MalformedChunkError
 
-__all__ = ["Framer"]
-
 _BOM = b"\xef\xbb\xbf"
 
 

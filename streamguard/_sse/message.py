@@ -6,8 +6,6 @@ from typing import Any, Final
 from .chunk import choice_text, finish_reason_of, index_of, joined, legacy_call, reasoning_text, refusal_text
 from .tool_calls import ToolCall, ToolCallCollector
 
-__all__ = ["Draft", "Message", "MessageAssembler"]
-
 _CUT_SHORT: Final = (
     *("length", "content_filter", None),
     *("max_output_tokens", "max_tokens", "model_context_window_exceeded", "refusal"),  # Responses, Anthropic

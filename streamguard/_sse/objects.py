@@ -15,8 +15,6 @@ from .message import Message, MessageAssembler
 from .responses_api import ResponsesAssembler, ResponsesDecoder
 from .typed import type_of
 
-__all__ = ["Assembler", "ObjectAssembler", "ObjectWatcher", "api_of", "frame_of"]
-
 API = Literal["chat", "responses", "anthropic"]
 
 

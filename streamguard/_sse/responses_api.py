@@ -6,8 +6,6 @@ from .error_frames import FAILED_RESPONSES
 from .tool_calls import function_piece
 from .typed import TypedAssembler, TypedDecoder, dict_of, index_in, text_of, type_of
 
-__all__ = ["ResponseChunk", "ResponsesAssembler", "ResponsesDecoder"]
-
 _COMPLETED: Final = "response.completed"
 _INCOMPLETE: Final = "response.incomplete"
 _TEXT: Final = "response.output_text.delta"

@@ -6,8 +6,6 @@ from typing import Any
 
 from .chunk import joined
 
-__all__ = ["ToolCall", "ToolCallCollector", "function_piece"]
-
 
 @dataclass(frozen=True, slots=True)
 class ToolCall:

@@ -7,8 +7,6 @@ from .error_frames import foreign_frame, frame_error, in_stream_error
 from .frame_decoder import FrameDecoder
 from .message import Draft, Message
 
-__all__ = ["TypedAssembler", "TypedDecoder", "dict_of", "index_in", "text_of", "type_of"]
-
 
 class TypedDecoder(FrameDecoder):
     """Turn the events of one stream into chunks by the `type` of each; `event:` names stand in for a missing type."""

@@ -29,42 +29,40 @@ from sqlalchemy.pool import QueuePool
 from .._core.clock import wall
 from ..errors import UsageError
 
-__all__ = ["READING", "create_all", "make_engine", "now_in", "put"]
-
 READING = {"streamguard_reading": True}
-"""Execution options of a connection that only reads, and so takes no write lock."""
+"""Execution options of a connection that only reads: it does not take the write lock."""
 
-_CREATE_LOCK = 0x5347_5552  # any number of our own: two processes that create the tables at once wait for each other
+_CREATE_LOCK = 0x5347_5552  # an arbitrary number: processes that create the tables at once wait for each other
 
 
 def create_all(connection: Connection, metadata: MetaData) -> None:
-    """Create what does not exist yet of *metadata*."""
+    """Create the tables of *metadata* that do not exist yet."""
     if connection.dialect.name == "postgresql":
         connection.execute(func.pg_advisory_xact_lock(_CREATE_LOCK).select())
     metadata.create_all(connection)
 
 
 def now_in(connection: Connection) -> ColumnElement[float]:
-    """Return the present as an SQL expression: the server's clock where there is a server, so that hosts need not agree."""
+    """Return the current time as an SQL expression, of the server's clock if there is a server: clocks of hosts differ."""
     if connection.dialect.name == "postgresql":
         return cast(func.extract("epoch", func.clock_timestamp()), Float)
     return literal(wall(), Float)
 
 
 def put(connection: Connection, table: Table, key: dict[str, Any], **values: Any) -> None:
-    """Insert the row that *key* names, or set *values* in it if it is there: in one step, whoever else does the same."""
+    """Insert the row with the primary *key*, or update its *values* if it exists, in one atomic statement."""
     make = postgresql.insert if connection.dialect.name == "postgresql" else sqlite.insert
     row = make(table).values(**key, **values)
     connection.execute(row.on_conflict_do_update(index_elements=[*table.primary_key], set_=values))
 
 
 def make_engine(url: str | None, *, timeout: float, option: str = "records=") -> Engine:
-    """Return an engine for the database that *url* names (None: in memory); nothing connects yet.
+    """Return an engine for the database at *url* (None: in memory); it does not connect yet.
 
     timeout: seconds that a connect, a wait for a lock, or a statement may take.
-    option:  where the URL was given, for the complaints.
+    option:  the name of the argument that has the URL, for messages.
 
-    Raises UsageError for what is no such URL, or needs a package that is not installed.
+    Raises UsageError for an invalid URL, another kind of database, and a driver that is not installed.
     """
     parsed = _url_of(url, option)
     backend = parsed.get_backend_name()
@@ -85,7 +83,7 @@ def _url_of(given: str | None, option: str) -> URL:
             url = url.set(drivername="postgresql+psycopg")
         url.get_dialect()
     except (ArgumentError, NoSuchModuleError, ValueError):
-        # Not its cause: the text of that may quote the URL, password and all.
+        # Without its cause, whose text may quote the URL with its password.
         raise UsageError(f"{option} takes a URL such as sqlite:///records.db or postgresql://user@host/name") from None
     except ImportError as exc:
         raise UsageError(f"{option} needs the package {exc.name} for this URL: pip install it") from exc
@@ -108,7 +106,7 @@ def _sqlite_engine(url: URL, timeout: float) -> Engine:
         engine = create_engine(url, creator=file.connect, poolclass=QueuePool, pool_timeout=timeout)
         event.listen(engine, "checkout", file.check)
     else:
-        # One connection for all threads: it is the database.
+        # One connection for all threads: the database lives in it.
         engine = create_engine(
             url,
             poolclass=QueuePool,
@@ -123,9 +121,9 @@ def _sqlite_engine(url: URL, timeout: float) -> Engine:
 
 
 class _File:
-    """An SQLite file that, once opened, must stay the same file.
+    """An SQLite file that must stay the same file once it is opened.
 
-    SQLite would go on writing into a file that was deleted, and would make an empty one in its place the next time.
+    SQLite continues to write into a deleted file, and the next connection creates an empty one in its place.
     """
 
     def __init__(self, path: Path, timeout: float) -> None:
@@ -144,9 +142,9 @@ class _File:
             return connection
 
     def check(self, *_event: object) -> None:
-        """Refuse a pooled connection to a file that is not there any more."""
+        """Refuse a pooled connection whose file was deleted or replaced."""
         if self._now() != self._identity:
-            raise DisconnectionError("the file of the database is gone")
+            raise DisconnectionError("the database file was deleted or replaced")
 
     def _now(self) -> tuple[int, int] | None:
         try:
@@ -157,7 +155,7 @@ class _File:
 
 
 def _prepare_sqlite(connection: Any, _record: object) -> None:
-    connection.isolation_level = None  # the driver begins nothing by itself
+    connection.isolation_level = None  # the driver does not begin transactions by itself
     cursor = connection.cursor()
     try:
         cursor.execute("PRAGMA journal_mode=WAL")
@@ -167,6 +165,6 @@ def _prepare_sqlite(connection: Any, _record: object) -> None:
 
 
 def _begin_sqlite(connection: Connection) -> None:
-    # A transaction that turns from reading to writing fails at once, whatever the timeout, if another one wrote meanwhile.
+    # A transaction that first reads and then writes fails at once, whatever the timeout, if another one wrote in between.
     reading = connection.get_execution_options().get("streamguard_reading")
     connection.exec_driver_sql("BEGIN" if reading else "BEGIN IMMEDIATE")

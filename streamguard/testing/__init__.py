@@ -1,6 +1,6 @@
-"""A scripted server on loopback, and a leak check: what streamguard's own tests stand on, for yours.
+"""A scripted server on loopback, and a leak check, as the tests of streamguard use them.
 
-`streamguard.testing.script` has the table of what a script can say.
+`streamguard.testing.script` has the table of the steps of a script.
 """
 
 from .agent_api import AgentAPI

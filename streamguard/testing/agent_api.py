@@ -1,14 +1,12 @@
-"""The two services that `examples/agent.py` asks: a profile that is nice to have, and a policy that decides."""
+"""The two services that `examples/agent.py` calls: an optional profile, and a policy that decides."""
 
 import json
 
 from ..errors import UsageError
 from .gateway import Gateway
 from .request_log import Request
-from .response_plan import Plan, make_plan
+from .response_plan import ResponsePlan, make_plan
 from .script import parse_script
-
-__all__ = ["AgentAPI"]
 
 _HTML = "<!doctype html><title>Maintenance</title><p>Please come back later."
 
@@ -18,13 +16,13 @@ class AgentAPI(Gateway):
 
     profile_ms, policy_ms: milliseconds until each of them answers. Default 50.
     policy_status: the HTTP status of the policy. Default 200.
-    allowed:       what the policy says. Default True.
+    allowed:       the decision of the policy. Default True.
     garbage:       the policy answers 200 with a page of HTML. Default False.
-    host, port:    where to listen. Default: loopback, and a free port.
+    host, port:    the address to listen on. Default: loopback, and a free port.
 
-    All else is as in `Gateway`: use it in a `with` block, ask it what it saw. Any other path is a 404.
+    Everything else is as in `Gateway`: use it in a `with` block, then read what it recorded. Any other path is a 404.
 
-    Raises UsageError for what no service can do.
+    Raises UsageError for a negative or infinite delay.
     """
 
     def __init__(
@@ -43,7 +41,7 @@ class AgentAPI(Gateway):
         self._profile = _plan("profile_ms", profile_ms, 200, json.dumps({"name": "Ada", "tone": "formal"}))
         self._policy = _plan("policy_ms", policy_ms, policy_status, policy)
 
-    def _plan_for(self, request: Request, number: int) -> Plan:
+    def _plan_for(self, request: Request, number: int) -> ResponsePlan:
         path = request.target.partition("?")[0]
         if request.method == "GET" and path.startswith("/profile/"):
             return self._profile
@@ -52,8 +50,8 @@ class AgentAPI(Gateway):
         return super()._plan_for(request, number)
 
 
-def _plan(option: str, milliseconds: float, status: int, body: str) -> Plan:
+def _plan(option: str, milliseconds: float, status: int, body: str) -> ResponsePlan:
     if not 0 <= milliseconds < float("inf"):
-        raise UsageError(f"{option}={milliseconds!r} is no number of milliseconds, 0 or more")
+        raise UsageError(f"{option}= must be a number of milliseconds >= 0, got {milliseconds!r}")
     script = [f"wait {milliseconds / 1000:.3f}", f"headers {status}", f"body {body}"]
     return make_plan(parse_script(script), framing="length", encoding=None, length=None)

@@ -1,4 +1,4 @@
-"""A real server on loopback that does what a script says and records what its clients did."""
+"""A real server on loopback that plays a script and records what its clients do."""
 
 import os
 import socket
@@ -13,13 +13,11 @@ from .._core.clock import monotonic
 from ..errors import UsageError
 from . import tls as certificates
 from .player import Player
-from .request_log import Journal, Left, Request
-from .response_plan import Plan, make_plan
+from .request_log import Left, Request, RequestLog
+from .response_plan import ResponsePlan, make_plan
 from .script import parse_script
 from .transport import ClientLeft, GatewayStopped, Transport
 from .wire import RequestHead, parse_head
-
-__all__ = ["Gateway"]
 
 _JOIN_SECONDS = 5.0
 _PRUNE_EVERY = 100
@@ -31,23 +29,23 @@ class Gateway:
     The nth request, in order of arrival over all connections, is answered by the nth of *scripts* (see
     `streamguard.testing.script` for the steps); the last one answers all further requests. No script: an empty 200.
 
-    tls:        speak https; `ca` is the file to give as `verify=`. Needs the extra `testing`. Default False.
-    framing:    how a body's end is told: "chunked" (default), "length", "close" (HTTP/1.1), "http10".
-    encoding:   None (default), "gzip" (flushed for each piece), "gzip-members" (one member for each), "gzip-buffered"
-                (nothing flushed before the end), "deflate" (zlib, flushed for each piece).
-    keep_alive: serve further requests on a connection, where the framing allows. Default True.
-    length:     a Content-Length that lies, with framing="length". Default: the true one.
-    accept:     False leaves every connection in the listener's queue: TCP connects, nothing answers. With `backlog=0`
+    tls:        serve https; `ca` is the file to pass as `verify=`. Needs the extra `testing`. Default False.
+    framing:    how the body ends: "chunked" (default), "length", "close" (HTTP/1.1), "http10".
+    encoding:   None (default), "gzip" (flushed after each piece), "gzip-members" (a member for each piece),
+                "gzip-buffered" (flushed only at the end), "deflate" (zlib, flushed after each piece).
+    keep_alive: serve further requests on a connection, if the framing allows it. Default True.
+    length:     a false Content-Length, with framing="length". Default: the true one.
+    accept:     False leaves every connection in the listener's queue: TCP connects, and nothing is sent. With `backlog=0`
                 the queue is full after one, and the next connect hangs.
     tls_stall:  accept, and never answer the TLS handshake. Default False.
-    read_body:  False answers behind a request's headers and takes in little of its body. Default True.
-    host, port: where to listen. Default: loopback, and a free port.
+    read_body:  False answers after a request's headers and reads little of its body. Default True.
+    host, port: the address to listen on. Default: loopback, and a free port.
 
-    Raises UsageError for a script or an option that cannot be played.
+    Raises UsageError for an invalid script or option.
 
     Limits
-        A client's half-close counts as leaving: its FIN is all that can be seen. With `read_body=False` a FIN stays
-        unseen behind what was not read. The threads are daemons, named "streamguard-gateway-PORT-...".
+        A client's half-close counts as leaving: only its FIN is visible. With `read_body=False` a FIN after unread data is
+        not visible. The threads are daemons, named "streamguard-gateway-PORT-...".
     """
 
     def __init__(
@@ -71,7 +69,7 @@ class Gateway:
         self._keep_alive, self._accept = keep_alive, accept
         self._tls_stall, self._read_body = tls_stall, read_body
         self._address, self._backlog = (host, port), backlog
-        self._journal = Journal()
+        self._log = RequestLog()
         self._listener: socket.socket | None = None
         self._context: ssl.SSLContext | None = None
         self._ca: str | None = None
@@ -90,7 +88,7 @@ class Gateway:
 
     @property
     def url(self) -> str:
-        """Return `http://HOST:PORT`, or https; behind the stop as well. Raises UsageError before the start."""
+        """Return `http://HOST:PORT`, or https; also after `stop()`. Raises UsageError before the start."""
         if self._listener is None:
             raise UsageError("the gateway is not started: use it in a `with` block, or call start()")
         host, port = self._address
@@ -100,28 +98,28 @@ class Gateway:
     def ca(self) -> str:
         """Return the path of the authority's certificate, for `verify=`. It exists until `stop`."""
         if self._ca is None:
-            raise UsageError("a gateway has a ca with tls=True, once it is started")
+            raise UsageError("a gateway has a ca only with tls=True, after start()")
         return self._ca
 
     @property
     def requests(self) -> list[Request]:
         """Return the requests that have arrived, oldest first."""
-        return list(self._journal.requests)
+        return list(self._log.requests)
 
     @property
     def connections(self) -> int:
         """Return how many TCP connections were accepted."""
-        return self._journal.connections
+        return self._log.connections
 
     @property
     def open_connections(self) -> int:
         """Return how many of them are open: neither left by the client nor closed on both sides."""
-        return self._journal.open_connections
+        return self._log.open_connections
 
     def start(self) -> Self:
-        """Listen, and serve in background threads. Raises OSError if the address cannot be had."""
+        """Listen, and serve in background threads. Raises OSError if the address is not available."""
         if self._listener:
-            raise UsageError("a gateway is started once")
+            raise UsageError("the gateway was started before: make a new one")
         if self._secure:
             self._context = certificates.server_context()
             self._ca = certificates.write_authority()
@@ -155,7 +153,7 @@ class Gateway:
             _remove(self._ca, self._pid)
 
     def serve_forever(self) -> None:
-        """Start if need be, and serve until `stop` is called from another thread, or KeyboardInterrupt."""
+        """Start if it is not started, and serve until another thread calls `stop`, or KeyboardInterrupt."""
         if self._listener is None:
             self.start()
         try:
@@ -165,37 +163,37 @@ class Gateway:
 
     def wait_request(self, n: int = 1, timeout: float = 5) -> Request:
         """Return the *n*th request, from 1, once it has arrived. Raises AssertionError after *timeout* seconds."""
-        requests = self._journal.requests
-        self._journal.wait(lambda: len(requests) >= n, timeout, f"request {n} did not arrive")
+        requests = self._log.requests
+        self._log.wait(lambda: len(requests) >= n, timeout, f"request {n} did not arrive")
         return requests[n - 1]
 
     def wait_step(self, verb: str, nth: int = 1, request: int = 0, timeout: float = 5) -> None:
         """Wait until `requests[request]`, from 0, has reached *verb* the *nth* time.
 
         A step that takes time (wait, stall, linger, a drip) is reached when it begins, another when it has been sent:
-        behind `wait_step("stall")` the client has nothing more to read. Raises AssertionError after *timeout* seconds.
+        after `wait_step("stall")` everything before it has been sent. Raises AssertionError after *timeout* seconds.
         """
-        seen = self._journal.requests
+        seen = self._log.requests
         what = f"request {request} did not reach {verb!r} {nth} time(s)"
-        self._journal.wait(lambda: len(seen) > request and seen[request].reached[verb] >= nth, timeout, what)
+        self._log.wait(lambda: len(seen) > request and seen[request].reached[verb] >= nth, timeout, what)
 
     def wait_left(self, n: int = 1, timeout: float = 5) -> Left:
         """Return when and how the client of request *n*, from 1, left. AssertionError after *timeout* seconds."""
-        seen = self._journal.requests
+        seen = self._log.requests
         what = f"the client of request {n} did not leave"
-        self._journal.wait(lambda: len(seen) >= n and seen[n - 1].left is not None, timeout, what)
+        self._log.wait(lambda: len(seen) >= n and seen[n - 1].left is not None, timeout, what)
         left = seen[n - 1].left
         assert left is not None
         return left
 
     def wait_connections(self, accepted: int, still_open: int | None = None, timeout: float = 5) -> None:
         """Wait until *accepted* connections or more were seen, and exactly *still_open* of them are open, if given."""
-        journal = self._journal
+        log = self._log
 
         def holds() -> bool:
-            return journal.connections >= accepted and still_open in (None, journal.open_connections)
+            return log.connections >= accepted and still_open in (None, log.open_connections)
 
-        journal.wait(holds, timeout, f"there were not {accepted} connections, {still_open} of them open,")
+        log.wait(holds, timeout, f"there were not {accepted} connections, {still_open} of them open,")
 
     def _spawn(self, name: object, target: Callable[..., None], *args: Any) -> threading.Thread:
         name = f"streamguard-gateway-{self._address[1]}-{name}"
@@ -208,19 +206,19 @@ class Gateway:
             try:
                 sock, _ = listener.accept()
             except OSError:
-                time.sleep(0.01)  # out of descriptors, or the listener is being closed
+                time.sleep(0.01)  # no descriptor is left, or the listener is being closed
                 continue
             self._admit(sock)
 
     def _admit(self, sock: socket.socket) -> None:
         transport = Transport(sock, None if self._tls_stall else self._context)
-        number = self._journal.connected()
+        number = self._log.connected()
         with self._lock:
             self._transports.add(transport)
         try:
             thread = self._spawn(number, self._serve, transport, number)
         except RuntimeError:
-            self._dismiss(transport)  # the system grants no further thread
+            self._dismiss(transport)  # no further thread can be started
             return
         with self._lock:
             if number % _PRUNE_EVERY == 0:
@@ -231,18 +229,18 @@ class Gateway:
         transport.close()
         with self._lock:
             self._transports.discard(transport)
-        self._journal.disconnected()
+        self._log.disconnected()
 
     def _serve(self, transport: Transport, connection: int) -> None:
         try:
             self._converse(transport, connection)
         except (ClientLeft, GatewayStopped, ValueError):
-            pass  # ValueError: what came is no HTTP; that client gets no answer
+            pass  # ValueError: the request is not HTTP; it gets no answer
         finally:
             self._dismiss(transport)
 
     def _converse(self, transport: Transport, connection: int) -> None:
-        """Answer one request after the other. Ends by return when we close, by ClientLeft when the client does."""
+        """Answer the requests in order. Returns when the server closes, raises ClientLeft when the client does."""
         request: Request | None = None
         if self._tls_stall:
             transport.watch(None)
@@ -251,7 +249,7 @@ class Gateway:
             while True:
                 head, body = self._read_request(transport)
                 if request:
-                    self._journal.left(request, "reused")
+                    self._log.left(request, "reused")
                 request = Request(head.method, head.target, head.headers, body, monotonic(), connection)
                 if not self._answer(head, request, transport):
                     break
@@ -259,7 +257,7 @@ class Gateway:
                 transport.await_fin()
         except ClientLeft as error:
             if request:
-                self._journal.left(request, error.how)
+                self._log.left(request, error.how)
             raise
 
     def _read_request(self, transport: Transport) -> tuple[RequestHead, bytes]:
@@ -272,11 +270,11 @@ class Gateway:
 
     def _answer(self, head: RequestHead, request: Request, transport: Transport) -> bool:
         transport.on_sent = request.count_sent
-        plan = self._plan_for(request, self._journal.arrived(request))
+        plan = self._plan_for(request, self._log.arrived(request))
         closing = not (self._keep_alive and self._read_body and head.keep_alive)
-        return Player(plan, request, transport, self._journal, closing=closing).play()
+        return Player(plan, request, transport, self._log, closing=closing).play()
 
-    def _plan_for(self, request: Request, number: int) -> Plan:
+    def _plan_for(self, request: Request, number: int) -> ResponsePlan:
         return self._plans[min(number, len(self._plans) - 1)]
 
 
@@ -286,7 +284,7 @@ def _read_chunked(transport: Transport) -> bytes:
         body += transport.read_exactly(size)
         transport.read_exactly(2)
     while transport.read_until(b"\r\n") != b"\r\n":
-        pass  # trailers are of no interest
+        pass  # trailers are ignored
     return bytes(body)
 
 
@@ -295,7 +293,7 @@ def _wake(listener: socket.socket) -> None:
     try:
         listener.shutdown(socket.SHUT_RDWR)
     except OSError:
-        # Only Linux wakes it by a shutdown; anywhere else a last connection does.
+        # A shutdown wakes it only on Linux; a last connection wakes it everywhere.
         with socket.socket(listener.family) as sock:
             sock.settimeout(1)
             sock.connect_ex(listener.getsockname())

@@ -1,4 +1,4 @@
-"""The leak check: no thread and no descriptor more than before."""
+"""The leak check: as many threads and descriptors after a block as before."""
 
 import gc
 import os
@@ -13,8 +13,6 @@ from contextlib import contextmanager
 
 from .._core.clock import monotonic
 
-__all__ = ["LeakCheck", "no_leaks"]
-
 _DESCRIPTORS = "/proc/self/fd"
 _POLL_SECONDS = 0.005
 _HARMLESS_THREADS = ("pytest_timeout", "pydevd.", "IPythonHistorySavingThread", "tqdm")
@@ -22,13 +20,13 @@ _HARMLESS_TARGETS = ("/dev/null", "/dev/urandom", "/dev/pts/", "/proc/")
 
 
 class LeakCheck:
-    """Compares the threads and open descriptors of now with those of the moment when it was made.
+    """Compares the current threads and open descriptors with those at the time of its creation.
 
-    ignore: beginnings of thread names that do not count, beside those of known test tools.
+    ignore: prefixes of thread names that do not count, in addition to those of known test tools.
 
     Limits
-        Descriptors are seen where the system has `/proc/self/fd` (Linux); elsewhere only threads. Threads that Python
-        did not start cannot be told from harmless ones and do not count.
+        Descriptors are checked only if the system has `/proc/self/fd` (Linux). Threads that Python did not start do not
+        count.
     """
 
     def __init__(self, *, ignore: Iterable[str] = ()) -> None:
@@ -37,13 +35,13 @@ class LeakCheck:
         self._descriptors = _open_descriptors()
 
     def leftovers(self) -> list[str]:
-        """Describe each thread (with its stack) and descriptor that is here now and was not before."""
+        """Describe each thread (with its stack) and descriptor that is new."""
         return [*map(_describe_thread, self._new_threads()), *map(_describe_descriptor, self._new_descriptors())]
 
     def check(self, settle: float = 2.0) -> None:
-        """Raise AssertionError, listing the leftovers, if any are still here after *settle* seconds.
+        """Raise AssertionError, listing the leftovers, if any remain after *settle* seconds.
 
-        What only the cycle collector can free is no leak: it is run once before anything is called a leftover.
+        Objects that the cycle collector frees are not leaks: it runs once before the check.
         """
         if not self._clean():
             gc.collect()
@@ -75,9 +73,9 @@ class LeakCheck:
 
 @contextmanager
 def no_leaks(settle: float = 2.0, *, ignore: Iterable[str] = ()) -> Iterator[LeakCheck]:
-    """Check that the block leaves no thread and no descriptor behind; it has *settle* seconds to let them go.
+    """Check that no thread and no descriptor of the block remains *settle* seconds after it.
 
-    Raises AssertionError, listing what is left, unless the block itself raised.
+    Raises AssertionError, listing the leftovers, unless the block itself raised.
     """
     check = LeakCheck(ignore=ignore)
     yield check
@@ -110,7 +108,7 @@ def _describe_descriptor(found: tuple[int, str]) -> str:
 
 
 def _ends(descriptor: int) -> str:
-    """Describe both ends of a socket; nothing for what is none, or is closed by now."""
+    """Describe both ends of a socket; return "" for other descriptors and closed ones."""
     try:
         if not stat.S_ISSOCK(os.fstat(descriptor).st_mode):
             return ""
@@ -124,4 +122,4 @@ def _peer(sock: socket.socket) -> object:
     try:
         return sock.getpeername()
     except OSError:
-        return "nobody"
+        return "not connected"

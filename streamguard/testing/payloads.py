@@ -4,8 +4,6 @@ import json
 import re
 from typing import Any
 
-__all__ = ["chat_chunk", "comment", "done", "error_frame", "event", "unescape", "unescape_bytes", "usage_chunk"]
-
 _ESCAPE = re.compile(r"\\(?:([nrt0\\])|x([0-9a-fA-F]{2})|u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8}))")
 _CONTROLS = {"n": "\n", "r": "\r", "t": "\t", "0": "\0", "\\": "\\"}
 
@@ -31,7 +29,7 @@ def event(data: str, name: str | None = None) -> bytes:
 
 
 def comment(text: str) -> bytes:
-    """Return a comment block: what gateways send as a heartbeat."""
+    """Return a comment block, the heartbeat of gateways."""
     return _utf8(f": {text}\n\n")
 
 
@@ -47,7 +45,7 @@ def usage_chunk(prompt: int, completion: int) -> bytes:
 
 
 def error_frame(message: str) -> bytes:
-    """Return the frame by which a server reports a fault inside a stream that began with status 200."""
+    """Return the frame with which a server reports an error in a stream that began with status 200."""
     return event(_json({"error": {"message": message, "type": "server_error", "code": None}}))
 
 
@@ -62,7 +60,7 @@ def _chunk(choices: list[dict[str, Any]], **more: Any) -> bytes:
 
 
 def _json(value: Any) -> str:
-    # Not ASCII: multi-byte characters must be on the wire, where a piece may end inside one of them.
+    # Not ASCII: the wire needs multi-byte characters, so that a piece may end inside one.
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 

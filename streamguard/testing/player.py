@@ -1,24 +1,24 @@
 """Plays one script on one connection, as the answer to one request."""
 
-from .request_log import Journal, Request
-from .response_plan import BodyPieces, Plan
+from .request_log import Request, RequestLog
+from .response_plan import BodyPieces, ResponsePlan
 from .script import Drip, Headers, Pause, Step, Wire, unroll
 from .transport import Transport
 from .wire import Framing
-
-__all__ = ["Player"]
 
 _IMPLICIT_HEAD = Headers("headers", "headers")
 
 
 class Player:
-    """The answer to *request* by *plan*. *closing*: the connection ends with the response."""
+    """Answers *request* by *plan*. *closing*: the connection ends with the response."""
 
-    def __init__(self, plan: Plan, request: Request, transport: Transport, journal: Journal, *, closing: bool) -> None:
+    def __init__(
+        self, plan: ResponsePlan, request: Request, transport: Transport, log: RequestLog, *, closing: bool
+    ) -> None:
         self._plan = plan
         self._request = request
         self._transport = transport
-        self._journal = journal
+        self._log = log
         self._framing = plan.framing
         self._closing = closing or self._framing.closes
         self._pieces = BodyPieces(plan.encoding)
@@ -44,11 +44,11 @@ class Player:
         self._request.doing = step.verb
         takes_time = isinstance(step, Pause | Drip) or (isinstance(step, Headers) and step.seconds is not None)
         if takes_time:
-            self._journal.reached(self._request, step)
+            self._log.reached(self._request, step)
         self._do(step)
-        self._journal.completed(self._request, step)
+        self._log.completed(self._request, step)
         if not takes_time:
-            self._journal.reached(self._request, step)
+            self._log.reached(self._request, step)
 
     def _do(self, step: Step) -> None:
         match step:

@@ -1,12 +1,12 @@
-"""pytest fixtures, found by their entry point once streamguard is installed.
+"""pytest fixtures, found by their entry point when streamguard is installed.
 
     def test_client(streamguard_gateway, streamguard_leak_check):
         gateway = streamguard_gateway("event hello", "headers 503 retry-after: 1")
         ...
 
 Limits
-    The leak check sees whatever appears between its own setup and teardown. Ask for it first, so that what other
-    fixtures open is closed again before it looks; a longer-lived fixture that first starts inside the test is reported.
+    The leak check reports everything that appears between its setup and its teardown. Name it before other fixtures, so
+    that they are closed before it checks. A longer-lived fixture that starts during the test is reported.
 """
 
 from collections.abc import Callable, Iterator
@@ -19,12 +19,10 @@ if TYPE_CHECKING:
     from .gateway import Gateway
     from .leaks import LeakCheck
 
-__all__ = ["streamguard_gateway", "streamguard_leak_check", "streamguard_tls_gateway"]
-
 
 @pytest.fixture
 def streamguard_gateway() -> Iterator["Callable[..., Gateway]"]:
-    """Return a factory with `Gateway`'s arguments; what it starts is stopped behind the test."""
+    """Return a factory with `Gateway`'s arguments; what it starts is stopped after the test."""
     from .gateway import Gateway
 
     with ExitStack() as gateways:
@@ -39,7 +37,7 @@ def streamguard_tls_gateway(streamguard_gateway: "Callable[..., Gateway]") -> "C
 
 @pytest.fixture
 def streamguard_leak_check() -> Iterator["LeakCheck"]:
-    """Fail the test if it leaves a thread or a descriptor behind."""
+    """Fail the test if a thread or a descriptor of it remains."""
     from .leaks import no_leaks
 
     with no_leaks() as check:

@@ -1,4 +1,4 @@
-"""What a gateway saw: its requests, how far each script came, and when and how each client left."""
+"""What a gateway records: its requests, the progress of each script, when and how each client left."""
 
 import threading
 from collections import Counter
@@ -10,34 +10,32 @@ from requests.structures import CaseInsensitiveDict
 from .._core.clock import monotonic
 from .script import Step
 
-__all__ = ["Journal", "Left", "Request"]
-
 _STEPS_KEPT = 10_000
 
 
 @dataclass(frozen=True, slots=True)
 class Left:
-    """The moment at which a request's client had left."""
+    """When and how the client of a request left."""
 
     at: float
     """When the server noticed, on `streamguard._core.clock.monotonic`."""
     how: str
-    """`"fin"` (it closed or shut down), `"reset"` (RST, as after a close with bytes unread), or `"reused"` (it did not
-    leave: the next request came on the same connection)."""
+    """`"fin"` (closed or shut down), `"reset"` (RST, as after a close with unread bytes), or `"reused"` (the next request
+    was sent on the same connection)."""
     during: str
-    """The verb that was being played; `"idle"` behind the end of the response."""
+    """The verb that was being played; `"idle"` after the end of the response."""
 
 
 @dataclass(slots=True)
 class Request:
-    """One request, and what became of it. Only the gateway writes to it."""
+    """One request, and its result. Only the gateway writes to it."""
 
     method: str
     target: str
     headers: CaseInsensitiveDict[str]
     body: bytes
     at: float
-    """When it had arrived, on `streamguard._core.clock.monotonic`."""
+    """When it arrived, on `streamguard._core.clock.monotonic`."""
     connection: int
     """The number of its TCP connection, from 0."""
     left: Left | None = None
@@ -55,8 +53,8 @@ class Request:
         self.bytes_sent += size
 
 
-class Journal:
-    """The gateway's notes, written by its threads; any thread can wait for what they will say."""
+class RequestLog:
+    """The records of a gateway, written by its threads. Any thread can wait for them."""
 
     def __init__(self) -> None:
         self.requests: list[Request] = []
@@ -65,7 +63,7 @@ class Journal:
         self._changed = threading.Condition()
 
     def connected(self) -> int:
-        """Note a new connection and return its number."""
+        """Record a new connection; return its number."""
         with self._changed:
             self.connections += 1
             self.open_connections += 1
@@ -73,37 +71,37 @@ class Journal:
             return self.connections - 1
 
     def disconnected(self) -> None:
-        """Note that a connection is closed on both sides, or left by its client."""
+        """Record that a connection is closed on both sides, or left by its client."""
         with self._changed:
             self.open_connections -= 1
             self._changed.notify_all()
 
     def arrived(self, request: Request) -> int:
-        """Note a new request and return its number."""
+        """Record a new request; return its number."""
         with self._changed:
             self.requests.append(request)
             self._changed.notify_all()
             return len(self.requests) - 1
 
     def reached(self, request: Request, step: Step) -> None:
-        """Note that *step* has been reached."""
+        """Record that *step* is reached."""
         with self._changed:
             request.reached[step.verb] += 1
             self._changed.notify_all()
 
     def left(self, request: Request, how: str) -> None:
-        """Note that the request's client has left."""
+        """Record that the client of the request has left."""
         with self._changed:
             request.left = Left(monotonic(), how, request.doing)
             self._changed.notify_all()
 
     def completed(self, request: Request, step: Step) -> None:
-        """Note that *step* is done."""
+        """Record that *step* is done."""
         if len(request.sent) < _STEPS_KEPT:
             request.sent.append((monotonic(), step))
 
     def wait(self, holds: Callable[[], bool], timeout: float, what: str) -> None:
-        """Wait until *holds* is true. Raises AssertionError, saying what was seen instead, after *timeout* seconds."""
+        """Wait until *holds* is true. Raises AssertionError with the records after *timeout* seconds."""
         end = monotonic() + timeout
         with self._changed:
             while not holds():

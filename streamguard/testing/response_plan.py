@@ -1,4 +1,4 @@
-"""What a script makes of a response: the plan that its header block announces, and its body in pieces. Pure."""
+"""The response that a script describes: its header block, and its body in pieces. Pure."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -7,8 +7,6 @@ from ..errors import UsageError
 from . import payloads
 from .script import Drip, Headers, Loop, Piece, Script, Step, Tick, WholeBody, unroll
 from .wire import FRAMINGS, Encoder, Framing, head_block, merge_headers
-
-__all__ = ["BodyPieces", "Plan", "make_plan"]
 
 
 class BodyPieces:
@@ -36,8 +34,8 @@ class BodyPieces:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
-    """A script with everything that must be known before its first byte is sent."""
+class ResponsePlan:
+    """A script, and what must be known before its first byte is sent."""
 
     script: Script
     framing: Framing
@@ -45,7 +43,7 @@ class Plan:
     content_type: str
 
     def framing_of(self, method: str, status: int) -> Framing:
-        """Return the framing, which is none for a response that has no body (RFC 9110, section 6.4.1)."""
+        """Return the framing: "none" for a response without a body (RFC 9110, section 6.4.1)."""
         return Framing("none") if method == "HEAD" or status in (204, 304) else self.framing
 
     def head(self, step: Headers, framing: Framing, *, closing: bool) -> bytes:
@@ -58,25 +56,25 @@ class Plan:
         return head_block(framing.version, step.status, step.reason, merge_headers(defaults, step.headers))
 
 
-def make_plan(script: Script, *, framing: str, encoding: str | None, length: int | None) -> Plan:
-    """Return the plan for *script*. *length* stands in for the true Content-Length.
+def make_plan(script: Script, *, framing: str, encoding: str | None, length: int | None) -> ResponsePlan:
+    """Return the plan for *script*. *length* replaces the true Content-Length.
 
-    Raises UsageError for a framing or encoding that is not known, and for the Content-Length of an endless loop.
+    Raises UsageError for an unknown framing or encoding, and for the Content-Length of an endless loop.
     """
     if framing not in FRAMINGS:
-        raise UsageError(f"framing={framing!r} is none of {', '.join(FRAMINGS)}")
+        raise UsageError(f"framing= must be one of {', '.join(FRAMINGS)}, got {framing!r}")
     if length is not None and framing != "length":
-        raise UsageError(f'length={length} needs framing="length", not {framing!r}')
+        raise UsageError(f'length={length} needs framing="length", got {framing!r}')
     whole = next((step for step in script if isinstance(step, WholeBody)), None)
     name = "length" if whole and framing == "chunked" else framing
     announced = _length(script, encoding) if name == "length" and length is None else length
     Encoder(encoding)
-    return Plan(script, Framing(name, announced), encoding, _content_type(whole))
+    return ResponsePlan(script, Framing(name, announced), encoding, _content_type(whole))
 
 
 def _length(script: Script, encoding: str | None) -> int:
     if _endless(script):
-        raise UsageError('`loop forever` has no Content-Length: give length=, or framing="chunked"')
+        raise UsageError('`loop forever` has no Content-Length: pass length=, or framing="chunked"')
     body = BodyPieces(encoding)
     return sum(len(piece) for step in unroll(script) for piece in body.of(step)) + len(body.end())
 

@@ -1,12 +1,12 @@
 r"""What a scripted server does, one line per step. Pure: text in, steps out.
 
-Blank lines, and lines that begin with `#`, are skipped. A line is indented as you like; what follows the one blank
-after its verb is taken as it stands, trailing blanks included. TEXT knows the escapes `\n \r \t \0 \\ \xHH \uHHHH`;
-DATA knows none, so that JSON can be pasted. Durations: `0.3`, `0.3s`, `300ms`.
+Blank lines, and lines that begin with `#`, are skipped. A line is indented as you like; everything
+after the one blank after its verb is its argument, with trailing blanks. TEXT has the escapes `\n \r \t \0 \\ \xHH \uHHHH`;
+DATA has none, so that JSON can be pasted. Durations: `0.3`, `0.3s`, `300ms`.
 
     line                                   what the server does
     -------------------------------------  ---------------------------------------------------------------------------
-    headers [STATUS [REASON]] [N: V; N: V] sends the header block: 200 and text/event-stream unless told otherwise. A
+    headers [STATUS [REASON]] [N: V; N: V] sends the header block, by default 200 and text/event-stream. A
                                            body step that comes first sends the default one. An empty value drops a
                                            default header (`headers content-type:`). A 1xx is interim: another
                                            block follows
@@ -26,13 +26,13 @@ DATA knows none, so that JSON can be pasted. Durations: `0.3`, `0.3s`, `300ms`.
     body TEXT                              a whole body, its length announced: for errors. JSON by its looks, else text
     wait SECONDS                           is silent for that long
     stall                                  is silent until the client leaves; the connection stays open
-    linger                                 the same: the name for it behind an end marker
+    linger                                 the same: its name after an end marker
     loop N ... endloop                     plays the lines between N times; `loop forever` until the client leaves
     end                                    the proper end of the body by its framing; the end of the script is one too
-    close                                  FIN, now, whatever the framing promised (TLS: without close_notify)
+    close                                  FIN, now, whatever the framing announced (TLS: without close_notify)
     reset                                  RST, now
-    wire TEXT                              these bytes on the connection, with no framing at all. Before any header, it
-                                           makes the response yours: what follows is sent unframed, the end is a FIN
+    wire TEXT                              these bytes on the connection, without framing. Before any header, the whole
+                                           response is unframed, and ends with a FIN
 
 Each body step is one piece: one HTTP chunk, one flush of the encoder, one write.
 """
@@ -47,21 +47,6 @@ from .._core.limits import parse_duration
 from ..errors import UsageError
 from . import payloads
 
-__all__ = [
-    "Drip",
-    "Headers",
-    "Loop",
-    "Pause",
-    "Piece",
-    "Script",
-    "Step",
-    "Tick",
-    "WholeBody",
-    "Wire",
-    "parse_script",
-    "unroll",
-]
-
 _NAMED_EVENT = re.compile(r"([\w.:-]+) \| (.*)", re.DOTALL)
 _HEADER_NAME = r"[A-Za-z0-9!#$%&'*+.^_`|~-]+:"
 _FIRST_HEADER = re.compile(rf"(?:^|\s)(?={_HEADER_NAME}(?:\s|$))")
@@ -72,7 +57,7 @@ _AFTER_END = _FINAL | {"wait", "wire"}
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One line of a script: its verb, and the line as it was written."""
+    """One line of a script: its verb, and the line itself."""
 
     verb: str
     line: str = field(compare=False)
@@ -108,7 +93,7 @@ class WholeBody(Step):
 
 @dataclass(frozen=True, slots=True)
 class Headers(Step):
-    """A header block; with *seconds*, sent byte by byte. An empty value stands for "not this header"."""
+    """A header block; with *seconds*, sent byte by byte. An empty value drops the header."""
 
     status: int = 200
     reason: str = "OK"
@@ -132,7 +117,7 @@ class Wire(Step):
 
 @dataclass(frozen=True, slots=True)
 class Loop(Step):
-    """Steps that are played *times* times; None is for ever."""
+    """Steps that are played *times* times; None: for ever."""
 
     times: int | None
     steps: tuple[Step, ...]
@@ -144,7 +129,7 @@ Script = tuple[Step, ...]
 def parse_script(text: str | Iterable[str]) -> Script:
     """Return the steps that *text* describes: one string of many lines, or the lines.
 
-    Raises UsageError, quoting the line, for what is not a step, and for steps that could never be reached.
+    Raises UsageError, quoting the line, for an unknown step, and for a step that is never reached.
     """
     lines = (text if isinstance(text, str) else "\n".join(text)).split("\n")
     numbered = ((number, line.removesuffix("\r").lstrip()) for number, line in enumerate(lines, 1))
@@ -186,22 +171,22 @@ def _loop(step: Loop, steps: Script) -> Loop:
 def _step(number: int, line: str, verb: str, argument: str) -> Step:
     build = _VERBS.get(verb)
     if build is None:
-        raise UsageError(f"script line {number}: no such step {line!r}; known are {', '.join(sorted(_VERBS))}")
+        raise UsageError(f"script line {number}: unknown step {line!r}: expected one of {', '.join(sorted(_VERBS))}")
     try:
         return build(verb, line, argument)
     except (ValueError, OverflowError) as error:  # a character number far too large
-        raise UsageError(f"script line {number}: cannot read {line!r}: {error}") from None
+        raise UsageError(f"script line {number}: invalid {line!r}: {error}") from None
 
 
 def _refuse_impossible(steps: Script, phase: str = "head") -> str:
-    """Walk *steps* through the phases of a response (head, body, ended), and return the phase behind them.
+    """Follow *steps* through the phases of a response (head, body, ended); return the phase after them.
 
-    Raises UsageError for a step that its phase does not allow, or that stands behind one that never comes to an end.
+    Raises UsageError for a step that its phase does not allow, and for one after a step that never ends.
     """
     last: Step | None = None
     for step in steps:
         if last and (last.verb in _FINAL or (isinstance(last, Loop) and last.times is None)):
-            raise UsageError(f"script: {step.line!r} is never reached behind {last.line!r}")
+            raise UsageError(f"script: {step.line!r} is never reached after {last.line!r}")
         phase = _next_phase(step, phase)
         last = step
     return phase
@@ -209,13 +194,13 @@ def _refuse_impossible(steps: Script, phase: str = "head") -> str:
 
 def _next_phase(step: Step, phase: str) -> str:
     if isinstance(step, Loop):
-        # Twice, since every pass but the first begins where another one ended.
+        # Twice, since every pass but the first begins in the phase in which another one ended.
         return _refuse_impossible(step.steps, _refuse_impossible(step.steps, phase))
     if phase == "ended" and step.verb not in _AFTER_END:
-        raise UsageError(f"script: {step.line!r} comes behind the end of the body")
+        raise UsageError(f"script: {step.line!r} comes after the end of the body")
     if isinstance(step, Headers):
         if phase != "head":
-            raise UsageError(f"script: {step.line!r} comes behind the header block")
+            raise UsageError(f"script: {step.line!r} comes after the header block")
         return "head" if step.status < 200 else "body"
     if step.verb in ("end", "body"):
         return "ended"
@@ -278,7 +263,7 @@ def _wire(verb: str, line: str, argument: str) -> Step:
 def _begin_loop(verb: str, line: str, argument: str) -> Step:
     times = None if argument.strip() == "forever" else int(argument)
     if times is not None and times < 1:
-        raise ValueError("expected a number from 1, or forever")
+        raise ValueError("expected a number >= 1, or forever")
     return Loop(verb, line, times, ())
 
 

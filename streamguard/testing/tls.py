@@ -11,8 +11,6 @@ from ..errors import UsageError
 if TYPE_CHECKING:
     import trustme
 
-__all__ = ["server_context", "write_authority"]
-
 _NAMES = ("127.0.0.1", "localhost", "::1")
 
 

@@ -1,8 +1,7 @@
-"""One accepted connection, plain or TLS, that notices at any moment when and how its client leaves.
+"""One accepted connection, plain or TLS, that detects at any moment when and how its client leaves.
 
-Whatever the client sends is taken in while the server waits or sends: its FIN can only be seen behind all that it sent.
-TLS runs over memory buffers, so that the socket itself stays in our hands: a close_notify is data, the FIN behind it is
-the leaving.
+It receives what the client sends while the server waits or sends, because a FIN is visible only after all data before it.
+TLS runs over memory buffers, so that the socket itself is read here: a close_notify is data, the FIN after it is the end.
 """
 
 import contextlib
@@ -16,14 +15,12 @@ from collections.abc import Callable
 
 from .._core.clock import monotonic
 
-__all__ = ["ClientLeft", "GatewayStopped", "Transport"]
-
 _INBOX_LIMIT = 1 << 20
 _RDHUP: int = getattr(select, "POLLRDHUP", 0)
 
 
 class ClientLeft(Exception):
-    """The client is gone; *how* is "fin" or "reset", or "handshake" if TLS failed."""
+    """The client has left; *how* is "fin" or "reset", or "handshake" if TLS failed."""
 
     def __init__(self, how: str) -> None:
         super().__init__(how)
@@ -31,18 +28,18 @@ class ClientLeft(Exception):
 
 
 class GatewayStopped(Exception):
-    """The gateway is being stopped: the connection is gone by its own doing."""
+    """The gateway is being stopped, and has closed the connection."""
 
 
 class Transport:
     """The server's end of a connection. One thread uses it; `abort` may be called by any.
 
-    *on_sent*, an attribute, is called with the number of bytes whenever the kernel has taken some.
+    The attribute *on_sent* is called with the number of bytes that the kernel has accepted.
     """
 
     def __init__(self, sock: socket.socket, context: ssl.SSLContext | None) -> None:
         sock.setblocking(False)
-        with contextlib.suppress(OSError):  # some systems refuse this if the client has left by now
+        with contextlib.suppress(OSError):  # some systems refuse this if the client has left
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.on_sent: Callable[[int], None] | None = None
         self._sock = sock
@@ -52,7 +49,7 @@ class Transport:
         self._closing = threading.Lock()
 
     def handshake(self) -> None:
-        """Complete the TLS handshake, if there is to be one. Raises ClientLeft if it fails."""
+        """Complete the TLS handshake, if there is one. Raises ClientLeft if it fails."""
         done = self._tls is None
         while self._tls and not done:
             try:
@@ -64,7 +61,7 @@ class Transport:
             if not done:
                 self._fill(None)
         if self._tls:
-            self._inbox += self._tls.decrypt(b"")  # a request may have come along with the handshake's last flight
+            self._inbox += self._tls.decrypt(b"")  # the last part of the handshake may have a request after it
 
     def read_until(self, marker: bytes) -> bytes:
         """Read up to and including *marker*."""
@@ -79,11 +76,11 @@ class Transport:
         return self._take(size)
 
     def send(self, data: bytes) -> None:
-        """Send *data*. Raises ClientLeft as soon as the client is seen to be gone, even while it does not read."""
+        """Send *data*. Raises ClientLeft as soon as the client has left, even if it does not read."""
         self._write(self._tls.encrypt(data) if self._tls else data)
 
     def watch(self, seconds: float | None) -> None:
-        """Send nothing for *seconds*; None: for ever. Raises ClientLeft as soon as the client leaves."""
+        """Wait for *seconds*; None: for ever. Raises ClientLeft as soon as the client leaves."""
         end = None if seconds is None else monotonic() + seconds
         while (remaining := None if end is None else end - monotonic()) is None or remaining > 0:
             self._fill(remaining, limit=_INBOX_LIMIT)
@@ -98,7 +95,7 @@ class Transport:
             raise self._gone("reset") from None
 
     def await_fin(self) -> None:
-        """Behind our FIN, wait until the client leaves too (ClientLeft), or sends what nobody will answer."""
+        """After the FIN, wait until the client leaves too (ClientLeft), or sends data, which gets no answer."""
         self._inbox.clear()
         while not self._inbox:
             self._fill(None)
@@ -114,23 +111,23 @@ class Transport:
             self._sock.close()
 
     def abort(self) -> None:
-        """Make whatever the connection's thread is doing on it raise GatewayStopped."""
+        """Make the current or next operation of the connection's thread raise GatewayStopped."""
         with self._closing:
             self._aborted = True
             try:
                 self._sock.shutdown(socket.SHUT_RDWR)
             except OSError:
-                return  # already closed, or left: its thread knows
+                return  # already closed, or left
 
     def _fill(self, timeout: float | None, limit: int | None = None) -> None:
-        """Take in what the client sends within *timeout* seconds, or nothing while *limit* bytes wait to be read."""
+        """Receive what the client sends within *timeout* seconds, unless *limit* bytes are unread."""
         reading = limit is None or len(self._inbox) < limit
         if self._ready(read=reading, write=False, timeout=timeout):
             self._receive(reading)
 
     def _receive(self, reading: bool) -> None:
         if not reading:
-            # Only the hang-up was polled for: there is unread data, and no more to come.
+            # Only the hang-up was polled for: there is unread data, and its end.
             raise self._gone("reset" if self._sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR) else "fin")
         try:
             data = self._sock.recv(65536)
@@ -151,7 +148,7 @@ class Transport:
                 self._await_room()
                 continue
             except OSError as error:
-                # Linux: EPIPE if the RST answered a send behind the client's FIN, ECONNRESET if it came by itself.
+                # Linux: EPIPE if the RST answers a send after the client's FIN, ECONNRESET if it comes by itself.
                 raise self._gone("fin" if error.errno == errno.EPIPE else "reset") from None
             view = view[size:]
             if self.on_sent:
@@ -163,9 +160,9 @@ class Transport:
             self._receive(reading)
 
     def _ready(self, *, read: bool, write: bool, timeout: float | None) -> bool:
-        """Wait until something can be read (or, where it can be known, the client hangs up); return whether it can.
+        """Wait until data can be read, or the client hangs up (if the system reports it); return whether it is so.
 
-        With *write*, room for more to send ends the wait as well.
+        With *write*, room to send ends the wait too.
         """
         if not hasattr(select, "poll"):
             watched = [self._sock]
@@ -225,6 +222,6 @@ class _Tls:
         return bytes(plain)
 
     def close_notify(self) -> bytes:
-        with contextlib.suppress(ssl.SSLError):  # it waits for the client's own close_notify, which may never come
+        with contextlib.suppress(ssl.SSLError):  # it waits for the client's close_notify, which may never arrive
             self._object.unwrap()
         return self.pending()

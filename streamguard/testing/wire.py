@@ -1,4 +1,4 @@
-"""How a response is put on the wire: framing, content encoding, header blocks; and how a request head is read. Pure."""
+"""Framing, content encoding and header blocks of a response, and the head of a request. Pure."""
 
 import gzip
 import zlib
@@ -9,14 +9,12 @@ from requests.structures import CaseInsensitiveDict
 
 from ..errors import UsageError
 
-__all__ = ["ENCODINGS", "FRAMINGS", "Encoder", "Framing", "RequestHead", "head_block", "merge_headers", "parse_head"]
-
 FRAMINGS = ("chunked", "length", "close", "http10")
 """Transfer-Encoding: chunked; Content-Length; neither, with Connection: close; HTTP/1.0."""
 
 ENCODINGS = (None, "gzip", "gzip-members", "gzip-buffered", "deflate")
-"""Identity; one gzip stream flushed for each piece; one gzip member for each piece; one gzip stream that hands out what
-its buffers happen to spill, and the rest at the end; one zlib stream flushed for each piece."""
+"""Identity; a gzip stream flushed after each piece; a gzip member for each piece; a gzip stream that is flushed only at
+its end; a zlib stream flushed after each piece."""
 
 _GZIP_WINDOW = 31
 _ZLIB_WINDOW = 15
@@ -24,7 +22,7 @@ _ZLIB_WINDOW = 15
 
 @dataclass(frozen=True, slots=True)
 class Framing:
-    """How a response says where its body ends: one of FRAMINGS, "raw" (hand-written) or "none" (it has no body)."""
+    """How the end of a body is marked: one of FRAMINGS, "raw" (hand-written) or "none" (no body)."""
 
     name: str
     length: int | None = None
@@ -36,7 +34,7 @@ class Framing:
 
     @property
     def closes(self) -> bool:
-        """Say whether only the end of the connection ends the body."""
+        """Return whether only the end of the connection ends the body."""
         return self.name in ("close", "http10", "raw")
 
     def headers(self) -> dict[str, str]:
@@ -46,13 +44,13 @@ class Framing:
         return {"Content-Length": str(self.length)} if self.name == "length" else {}
 
     def frame(self, piece: bytes) -> bytes:
-        """Return *piece* as it goes on the wire. An empty one is nothing: an empty chunk would end the body."""
+        """Return *piece* as it is sent. An empty piece is not sent, since an empty chunk ends the body."""
         if self.name == "chunked" and piece:
             return b"%x\r\n%b\r\n" % (len(piece), piece)
         return b"" if self.name == "none" else piece
 
     def end(self) -> bytes:
-        """Return what ends the body, apart from a FIN."""
+        """Return the bytes that end the body."""
         return b"0\r\n\r\n" if self.name == "chunked" else b""
 
 
@@ -61,7 +59,7 @@ class Encoder:
 
     def __init__(self, encoding: str | None) -> None:
         if encoding not in ENCODINGS:
-            raise UsageError(f"encoding={encoding!r} is none of {', '.join(map(repr, ENCODINGS))}")
+            raise UsageError(f"encoding= must be one of {', '.join(map(repr, ENCODINGS))}, got {encoding!r}")
         self._encoding = encoding
         self._compress = zlib.compressobj(wbits=_ZLIB_WINDOW if encoding == "deflate" else _GZIP_WINDOW)
 
@@ -71,7 +69,7 @@ class Encoder:
         return {"Content-Encoding": self._encoding.partition("-")[0]} if self._encoding else {}
 
     def piece(self, data: bytes) -> bytes:
-        """Return *data* encoded: whatever a client may read at once, possibly nothing."""
+        """Return what a client can decode at once of *data*, possibly nothing."""
         if self._encoding is None:
             return data
         if self._encoding == "gzip-members":
@@ -80,7 +78,7 @@ class Encoder:
         return encoded if self._encoding == "gzip-buffered" else encoded + self._compress.flush(zlib.Z_SYNC_FLUSH)
 
     def end(self) -> bytes:
-        """Return what is still held back, and the encoding's own end."""
+        """Return the rest of the data, and the end of the encoding."""
         return b"" if self._encoding in (None, "gzip-members") else self._compress.flush()
 
 
@@ -95,26 +93,26 @@ class RequestHead:
 
     @property
     def keep_alive(self) -> bool:
-        """Say whether the client would send another request on the connection (RFC 9112, section 9.3)."""
+        """Return whether the client may send another request on the connection (RFC 9112, section 9.3)."""
         wish = self.headers.get("connection", "").lower()
         return "keep-alive" in wish if self.version == "HTTP/1.0" else "close" not in wish
 
 
 def parse_head(block: bytes) -> RequestHead:
-    """Read a request's header block. Raises ValueError if it is none."""
+    """Parse the header block of a request. Raises ValueError if it is invalid."""
     first, *lines = block.decode("latin-1").rstrip("\r\n").split("\r\n")
     method, target, version = first.split(" ")
     headers: CaseInsensitiveDict[str] = CaseInsensitiveDict()
     for line in lines:
         name, colon, value = line.partition(":")
         if not colon:
-            raise ValueError(f"no header: {line[:80]!r}")
+            raise ValueError(f"not a header: {line[:80]!r}")
         headers[name] = f"{headers[name]}, {value.strip()}" if name in headers else value.strip()
     return RequestHead(method, target, version, headers)
 
 
 def merge_headers(defaults: dict[str, str], own: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
-    """Return *own* headers behind the *defaults* that they do not name. One with an empty value is itself left out."""
+    """Return the *defaults* that *own* does not replace, then *own*. Headers with an empty value are left out."""
     own = tuple(own)
     named = {name.lower() for name, _ in own}
     kept = ((name, value) for name, value in defaults.items() if name.lower() not in named)

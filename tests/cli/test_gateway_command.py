@@ -76,9 +76,9 @@ def test_tls_framing_and_encoding(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("script", "complaint"),
     [
-        ("chat a\nshout b\n", "script line 2: no such step 'shout b'"),
-        ("# a remark\n\n  wait soon\n", "script line 3: cannot read 'wait soon'"),
-        ("chat a\nstall\nchat a\n", "script line 3: 'chat a' is never reached behind 'stall'"),
+        ("chat a\nshout b\n", "script line 2: unknown step 'shout b'"),
+        ("# a remark\n\n  wait soon\n", "script line 3: invalid 'wait soon'"),
+        ("chat a\nstall\nchat a\n", "script line 3: 'chat a' is never reached after 'stall'"),
         ("loop 2\nchat a\n", "script line 1: 'loop 2' has no endloop"),
         ("chat \udcff", "UTF-8"),
     ],

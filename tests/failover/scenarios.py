@@ -33,7 +33,7 @@ class Call:
 
     options: dict[str, Any] = field(default_factory=dict)
     error: type[Exception] | None = None
-    """The very class of what is raised; None: the answer is complete."""
+    """The exact class of the error; None: the answer is complete."""
     details: dict[str, Any] = field(default_factory=dict)
     """Attributes of the error."""
     again: bool = False
@@ -63,15 +63,15 @@ ALIVE = Call(text="ab")
 
 def status(code: int, error: str, *headers: str) -> str:
     """Return the script of a refusal, with an error body of OpenAI's shape."""
-    told = "; ".join(headers)
-    return f'headers {code} {told}\nbody {{"error": {{"message": "said so", "code": "{error}"}}}}'
+    fields = "; ".join(headers)
+    return f'headers {code} {fields}\nbody {{"error": {{"message": "refused here", "code": "{error}"}}}}'
 
 
 def refused(code: int, error: str, *, again: bool, **details: Any) -> Call:
     """Return the call that such a refusal ends."""
-    body = f'{{"error": {{"message": "said so", "code": "{error}"}}}}'
-    told = {"status_code": code, "body": body, "retry_after": None, "chunks": 0, **details}
-    return Call(error=HTTPStatusError, details=told, again=again)
+    body = f'{{"error": {{"message": "refused here", "code": "{error}"}}}}'
+    known = {"status_code": code, "body": body, "retry_after": None, "chunks": 0, **details}
+    return Call(error=HTTPStatusError, details=known, again=again)
 
 
 def after(*wanted: Any, status: tuple[int, ...] = ()) -> dict[str, Any]:
@@ -79,8 +79,8 @@ def after(*wanted: Any, status: tuple[int, ...] = ()) -> dict[str, Any]:
     return {"retry": before_first_chunk(1, on=set(wanted), status=set(status), wait=NOW)}
 
 
-def said(model: str, text: str, **usage: int) -> str:
-    """Return the script of an answer that names its model, and counts its tokens if told to."""
+def answer(model: str, text: str, **usage: int) -> str:
+    """Return the script of an answer that names its model, and has its usage if given."""
     counted = [line(model=model, usage=usage)] if usage else []
     return script(line(choice(text), model=model), line(choice(finish="stop"), model=model), counted, "done")
 
@@ -224,7 +224,7 @@ SCENARIOS: dict[str, Scenario] = {
             ),
         ),
     ),
-    "stall mid-answer behind heartbeats": Scenario(
+    "stall mid-answer with heartbeats": Scenario(
         answers=("chat a\nchat b\nloop forever\ncomment ping\nwait 0.05\nendloop",),
         calls=(
             Call(
@@ -308,7 +308,7 @@ SCENARIOS: dict[str, Scenario] = {
         ),
     ),
     "model and usage after a second attempt": Scenario(
-        answers=(HALF_THEN_SILENT, said("secondary", "ab", total_tokens=7), said("other", "ab")),
+        answers=(HALF_THEN_SILENT, answer("secondary", "ab", total_tokens=7), answer("other", "ab")),
         calls=(
             Call(
                 options={"first": 0.2, "counts": has_content},

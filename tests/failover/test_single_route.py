@@ -24,7 +24,7 @@ WAYS = ("own", "session", "tls")
 
 @contextlib.contextmanager
 def route(serve: Serve, scenario: Scenario, way: str) -> Iterator[tuple[Gateway, dict[str, Any]]]:
-    """Serve the scenario, and one good answer behind it; yield the gateway and how to call it."""
+    """Serve the scenario, and one good answer after it; yield the gateway and how to call it."""
     gateway = serve(*scenario.answers, GOOD, framing=scenario.framing, tls=way == "tls")
     options: dict[str, Any] = {"verify": gateway.ca} if way == "tls" else {}
     with contextlib.ExitStack() as stack:
@@ -54,7 +54,7 @@ def check(call: Call, run: Run, requests_made: int, seconds: float) -> None:
 
 
 def check_failure(call: Call, run: Run, error: Any) -> None:
-    """A failed call says what is known, is no success, and offers no half tool call."""
+    """A failed call says what is known, is not a success, and offers no incomplete tool call."""
     assert {key: getattr(error, key) for key in call.details} == call.details
     assert (classify(error).diagnosis == "retryable") is call.again
     assert run.stream.report.outcome == ("timeout" if isinstance(error, TimeoutError) else "error")
@@ -67,7 +67,7 @@ def check_failure(call: Call, run: Run, error: Any) -> None:
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_conduct(streamguard_gateway: Serve, name: str, way: str) -> None:
-    """Bounded time, the right error, the attempts told; then the same route answers, and no connection is left open."""
+    """Bounded time, the right error, the attempts listed; then the same route answers, and no connection is left open."""
     scenario = SCENARIOS[name]
     with route(streamguard_gateway, scenario, way) as (gateway, options):
         for call in (*scenario.calls, ALIVE):
@@ -95,7 +95,7 @@ def test_a_failed_body_never_serves_the_next_call(streamguard_gateway: Serve) ->
 
 
 def test_attempts_of_one_call_carry_one_key(streamguard_gateway: Serve) -> None:
-    """The attempts of a call can be told apart from those of the next one: a provider may bill each key once."""
+    """The attempts of a call have another key than those of the next one: a provider may bill each key once."""
     gateway = streamguard_gateway("headers\nstall", GOOD, GOOD)
     for _ in range(2):
         assert consume(guarded_stream("POST", gateway.url, first=0.2)).error is None

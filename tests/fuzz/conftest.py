@@ -7,5 +7,5 @@ from . import wire
 
 @pytest.fixture(scope="session", autouse=True)
 def _echo() -> None:
-    """Start it before the first test, so that it is nobody's leak: it serves until the process ends."""
+    """Start it before the first test, so that it is not a leak: it serves until the process ends."""
     wire.echo()

@@ -64,27 +64,27 @@ def _fields(event: Any) -> tuple[Any, ...]:
 
 
 def chat(data: bytes) -> None:
-    """Chunks are the JSON objects of the standard's events, up to the end marker or the first that is none."""
+    """Chunks are the JSON objects of the standard's events, up to the end marker or the first that is not one."""
     pieces = pieces_of(data)
     stream = b"".join(pieces)
     chunks, fault = decoded("chat", pieces)
     complete = Reference().decode(stream).events
     unfinished = Reference().decode(stream + b"\n\n").events[len(complete) :]
     expected = _objects([text for _, text, *_ in complete + unfinished])
-    # An unfinished last event that is no chat chunk was cut, as far as anybody knows: it is neither given nor an error.
+    # An unfinished last event that is not a chat chunk may be cut: it is neither returned nor an error.
     without = _objects([text for _, text, *_ in complete]) if unfinished else expected
     assert repr(chunks) in map(repr, (expected, without) if fault is None else (expected[: len(chunks)],))
 
 
 def _objects(texts: list[str]) -> list[dict[str, Any]]:
-    """Return the JSON objects among the events' data, up to the end marker or the first that is none."""
+    """Return the JSON objects among the events' data, up to the end marker or the first that is not one."""
     objects = []
     for text in texts:
         value = _json(text)
-        said = value if isinstance(value, str) else text
+        marker = value if isinstance(value, str) else text
         if isinstance(value, dict):
             objects.append(value)
-        elif said.strip():
+        elif marker.strip():
             break
     return objects
 
@@ -154,7 +154,7 @@ def lines(data: bytes) -> None:
     for name in FORMATS:
         seen = _events_of(name, pieces)
         whole = _events_of(name, [b"".join(pieces)])
-        assert _told(seen) == _told(whole), name
+        assert _merged(seen) == _merged(whole), name
         ends = [event.kind for event in seen].count(Kind.DONE)
         assert ends <= 1
         assert not ends or seen[-1].kind is Kind.DONE
@@ -166,15 +166,15 @@ def _events_of(name: str, pieces: list[bytes]) -> list[Event]:
     return [*found, *reader.close(0)]
 
 
-def _told(found: list[Event]) -> list[tuple[object, str]]:
+def _merged(found: list[Event]) -> list[tuple[object, str]]:
     """Return kinds and texts; lines that follow each other may come as one text or as several."""
-    told: list[tuple[object, str]] = []
+    merged: list[tuple[object, str]] = []
     for event in found:
-        if told and event.kind is Kind.TEXT is told[-1][0]:
-            told[-1] = (Kind.TEXT, told[-1][1] + event.text)
+        if merged and event.kind is Kind.TEXT is merged[-1][0]:
+            merged[-1] = (Kind.TEXT, merged[-1][1] + event.text)
         else:
-            told.append((event.kind, event.text))
-    return told
+            merged.append((event.kind, event.text))
+    return merged
 
 
 def words(data: bytes) -> None:

@@ -1,6 +1,6 @@
 """Fuzz one target with atheris: python -m tests.fuzz.drive TARGET SECONDS DIRECTORY.
 
-The directory gets the corpus, and what is found. atheris has the process end: with 0 if nothing was found.
+The directory gets the corpus and the findings. atheris ends the process, with 0 if it found nothing.
 """
 
 import sys

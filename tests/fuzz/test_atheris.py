@@ -24,7 +24,7 @@ ROOT = Path(__file__).parent.parent.parent
 
 @pytest.mark.parametrize("name", TARGETS)
 def test_fuzz(name: str, tmp_path: Path) -> None:
-    """Nothing is found in a ten seconds. What is: put the input into `found/TARGET/` once it is mended."""
+    """It finds nothing in ten seconds. Put an input that it finds into `found/TARGET/` once it is fixed."""
     run = subprocess.run(
         [sys.executable, "-m", "tests.fuzz.drive", name, str(SECONDS), str(tmp_path)],
         cwd=ROOT,
@@ -34,5 +34,5 @@ def test_fuzz(name: str, tmp_path: Path) -> None:
         check=False,
     )
     findings = [path.read_bytes() for path in tmp_path.glob("found-*")]
-    said = run.stdout[-2000:] + run.stderr[-2000:]
-    assert (run.returncode, findings) == (0, []), said.decode("utf-8", "replace")
+    output = run.stdout[-2000:] + run.stderr[-2000:]
+    assert (run.returncode, findings) == (0, []), output.decode("utf-8", "replace")

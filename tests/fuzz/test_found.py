@@ -44,7 +44,7 @@ def changed(draw: Any, name: str) -> bytes:
 
 @pytest.mark.parametrize("name", TARGETS)
 def test_changed_seeds(name: str) -> None:
-    """A few hundred of them, the same ones each time, keep to what is promised."""
+    """A few hundred of them, the same ones each time, keep the promises."""
 
     @settings(max_examples=TRIES.get(name, 300), suppress_health_check=list(HealthCheck), database=None)
     @given(changed(name))

@@ -30,7 +30,7 @@ from .decoding import pieces_of
 __all__ = ["TARGETS", "body", "response"]
 
 SECONDS = 10.0
-"""The server always ends the connection at once: a client that takes so long waits for what will never come."""
+"""The server always ends the connection at once: a client that takes longer waits for bytes that never arrive."""
 
 DECODES = ("chat", "events", "json", "bytes", "responses", "anthropic")
 LONGEST_MESSAGE = 3000
@@ -46,7 +46,7 @@ def body(data: bytes) -> None:
 
 
 def _read(stream: bytes, blocks_of: Callable[[requests.Response], Iterator[bytes]]) -> tuple[bytes, type | None]:
-    """Return what comes out of a connection that delivers *stream* and ends, and the class of the error behind it."""
+    """Return what comes out of a connection that delivers *stream* and ends, and the class of the error after it."""
     ours, theirs = socket.socketpair()
     with ours, theirs:
         ours.settimeout(SECONDS)
@@ -94,7 +94,7 @@ def _plain_blocks(response: requests.Response) -> Iterator[bytes]:
 
 
 class Echo:
-    """A server that answers each request with the bytes it was told to, in pieces, and hangs up."""
+    """A server that answers each request with given bytes, in pieces, and hangs up."""
 
     def __init__(self) -> None:
         self.pieces: list[bytes] = []
@@ -140,7 +140,7 @@ def response(data: bytes) -> None:
 
 
 def _as_response(data: bytes) -> list[bytes]:
-    """Cut the bytes into pieces; where they are no status line, put a good head before them."""
+    """Cut the bytes into pieces; if they do not begin with a status line, put a good head before them."""
     pieces = pieces_of(data)[:200]
     return pieces if b"HTTP" in data[:12] else [head("chunked"), *pieces]
 

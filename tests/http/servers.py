@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator
 import trustme
 
 PATIENCE = 10.0
-"""Seconds after which a server gives up on its client; a test that waits so long has failed."""
+"""Seconds after which a server gives up on its client; a test that waits for it has failed."""
 
 
 class Peer:
@@ -197,7 +197,7 @@ ENCODINGS = ("identity", "gzip", "gzip-members", "deflate", "raw-deflate")
 
 
 def head(framing: str, encoding: str = "identity", length: int = 100_000) -> bytes:
-    """Return the head of a 200 response whose body is framed and encoded as told."""
+    """Return the head of a 200 response whose body is framed and encoded like this."""
     lines = [b"HTTP/1.0 200 OK" if framing == "http10" else b"HTTP/1.1 200 OK", b"Content-Type: text/event-stream"]
     if framing == "chunked":
         lines.append(b"Transfer-Encoding: chunked")

@@ -265,7 +265,7 @@ def socks5(server: Server) -> Handler:
     return handler
 
 
-def test_behind_a_socks_proxy_the_body_is_cut(serve: Serve) -> None:
+def test_through_a_socks_proxy_the_body_is_cut(serve: Serve) -> None:
     """The one kind of connection that is not ours: its pools stay as they are."""
     pytest.importorskip("socks")
 
@@ -398,7 +398,7 @@ def test_the_defaults_are_those_of_requests() -> None:
 
 
 def test_a_full_pool_still_drops_what_is_too_much(serve: Serve, caplog: pytest.LogCaptureFixture) -> None:
-    """A connection that its pool has no room for is closed, and its guard has let go of it before."""
+    """A connection that its pool has no room for is closed, and its guard is detached before."""
     server = serve(answering)
     with new_session(pool_maxsize=1) as session, caplog.at_level(logging.ERROR):
         guard = SocketGuard(CancelToken())

@@ -243,7 +243,7 @@ DRIPS = {
 
 @pytest.mark.parametrize("drip", DRIPS)
 def test_no_drip_outlasts_read_at_most(serve: Serve, tls: ssl.SSLContext | None, authority: Authority, drip: str) -> None:
-    """A byte now and then, wherever it falls: each would start a socket's timeout anew."""
+    """A slow drip of bytes, in any part of the response: each byte would restart a socket's timeout."""
     start, drop = DRIPS[drip]
     stop = threading.Event()
 

@@ -102,7 +102,7 @@ def test_any_chunks_in_any_pieces(chunks: list[tuple[bytes, bytes]], places: lis
 
 @given(CHUNKS, ENDS, PLACES)
 def test_the_same_as_urllib3_alone(chunks: list[tuple[bytes, bytes]], end: bytes, places: list[int]) -> None:
-    """Also when the body breaks off, or goes on in a way that is no chunked body: the same bytes, the same error."""
+    """Also if the body breaks off, or continues with invalid chunks: the same bytes, the same error."""
     pieces = cut(body_of(chunks, end), places)
     ours, theirs = response_of(pieces)[0], response_of(pieces)[0]
     assert read_all(read_blocks(ours)) == read_all(plain_blocks(theirs))

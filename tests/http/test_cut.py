@@ -44,7 +44,7 @@ def assert_cut(call: Call, server: Server | None = None) -> None:
 
 
 def test_connect_is_cut() -> None:
-    """A connect that nobody answers ends when the call is cancelled."""
+    """A connect without an answer ends when the call is cancelled."""
     with blackhole() as port:
         call = Call(f"http://127.0.0.1:{port}/")
         assert call.wait_blocked() == "_dial_one"
@@ -157,7 +157,7 @@ def test_the_body_is_cut(
 
 @pytest.mark.parametrize("proxy_tls", [False, True], ids=["http proxy", "https proxy"])
 def test_the_body_is_cut_through_a_proxy(serve: Serve, authority: Authority, proxy_tls: bool) -> None:
-    """Through CONNECT, also TLS in TLS, the origin behind the proxy sees the client leave."""
+    """Through CONNECT, also TLS in TLS, the origin sees the client leave."""
     server = serve(lambda peer: None, tls=authority.server_side)
     stalling(server, head("chunked"), frame("chunked", EVENT))
     proxy = serve(tunnel(server), tls=authority.server_side if proxy_tls else None)
@@ -290,5 +290,5 @@ def _count_client_descriptors(server: Server) -> int:
 
 
 def test_the_socket_of_a_response_without_one_is_none() -> None:
-    """A response that no socket stands behind."""
+    """A response without a socket."""
     assert find_socket(requests.Response()) is None

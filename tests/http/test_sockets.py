@@ -102,7 +102,7 @@ def test_cut_error_is_no_oserror() -> None:
 
 
 def test_detach_saves_from_a_later_cut(guard: SocketGuard, pair: Pair) -> None:
-    """What was let go of in time is not the guard's any more."""
+    """A detached socket is not cut."""
     guard.attach("key", pair[0])
     assert guard.detach("key")
     guard.cut()
@@ -156,7 +156,7 @@ def test_release_closes_and_forgets(pair: Pair) -> None:
 
 
 def test_a_released_guard_that_was_cut_stays_cut(guard: SocketGuard, pair: Pair) -> None:
-    """A thread that was left behind in a DNS lookup must not connect afterwards."""
+    """A thread that was abandoned in a DNS lookup must not connect afterwards."""
     guard.cut()
     guard.release()
     with pytest.raises(CutError):
@@ -179,14 +179,14 @@ def test_a_dropped_guard_leaves_no_descriptor(pair: Pair) -> None:
 
 def test_phases_end_with_the_cut(pair: Pair) -> None:
     """The owner hears phases while the call goes on, and none that only its fall brings about."""
-    heard: list[str] = []
-    guard = SocketGuard(CancelToken(), heard.append)
+    phases: list[str] = []
+    guard = SocketGuard(CancelToken(), phases.append)
     guard.phase("connect")
     guard.cut()
     guard.phase("response")
     guard.release()
     guard.phase("headers")
-    assert heard == ["connect"]
+    assert phases == ["connect"]
 
 
 def test_something_that_is_no_socket_is_only_closed(guard: SocketGuard) -> None:
@@ -230,7 +230,7 @@ def test_a_forked_child_cuts_nothing_of_its_parent(guard: SocketGuard, pair: Pai
 
 
 def test_a_forked_child_never_waits_for_a_lock_of_the_parent(guard: SocketGuard, pair: Pair) -> None:
-    """Another thread may have held the lock in the instant of the fork: nobody releases it in the child."""
+    """Another thread may have held the lock during the fork: no thread of the child releases it."""
     held, done = threading.Event(), threading.Event()
 
     def hold() -> None:
@@ -342,7 +342,7 @@ def test_a_signal_handler_cuts_its_own_thread(guard: SocketGuard, pair: Pair) ->
 
 
 def race(guard: SocketGuard, pair: Pair) -> bool:
-    """Attach and detach while another thread cuts; return what detach said, False if attach raised."""
+    """Attach and detach while another thread cuts; return the result of detach, False if attach raised."""
     barrier = threading.Barrier(2)
 
     def cut() -> None:
@@ -394,7 +394,7 @@ def test_a_magic_mock_has_no_socket() -> None:
 
 @pytest.mark.parametrize("framing", ["chunked", "close"])
 def test_find_socket(serve: Serve, framing: str) -> None:
-    """On the connection, and, once that has let go of it, below the file of the body; gone with the body's end."""
+    """On the connection, then on the file of the body; None after the end of the body."""
 
     def answer(peer: Peer) -> None:
         peer.read_request()

@@ -1,4 +1,4 @@
-"""A client made of a bare socket: what it sees is what the server sent, and it leaves exactly as it is told."""
+"""A client made of a bare socket: it returns exactly what the server sent, and leaves exactly as asked."""
 
 import socket
 import ssl
@@ -40,13 +40,13 @@ def read_until(sock: socket.socket, marker: bytes) -> bytes:
     data = b""
     while not data.endswith(marker):
         byte = sock.recv(1)
-        assert byte, f"the server closed behind {data!r}"
+        assert byte, f"the server closed after {data!r}"
         data += byte
     return data
 
 
 def answer(gateway: Gateway, head: str = "GET / HTTP/1.1", *headers: str, body: bytes = b"") -> bytes:
-    """Return the whole answer to one request; the server must close behind it."""
+    """Return the whole answer to one request; the server must close after it."""
     return read_to_end(ask(gateway, head, *headers, body=body))
 
 

@@ -174,7 +174,7 @@ def test_loops_and_ticks(streamguard_gateway: Factory) -> None:
 
 
 def test_an_endless_loop_lasts_until_the_client_leaves(streamguard_gateway: Factory) -> None:
-    """A loop for ever ends, quietly, when there is nobody left to send to."""
+    """An endless loop ends without an error when the client has left."""
     gateway = streamguard_gateway("loop forever\ntick\nendloop")
     with ask(gateway):
         gateway.wait_step("tick", nth=100)
@@ -360,7 +360,7 @@ def test_what_is_no_http_gets_no_answer(streamguard_gateway: Factory) -> None:
 
 
 def test_a_client_that_rejects_the_certificate_is_no_request(streamguard_tls_gateway: Factory) -> None:
-    """A failed handshake is counted as a connection and harms nobody."""
+    """A failed handshake is counted as a connection and has no other effect."""
     gateway = streamguard_tls_gateway("event a")
     with pytest.raises(requests.exceptions.SSLError):
         requests.get(gateway.url)
@@ -453,7 +453,7 @@ def test_misuse_before_the_start() -> None:
     with gateway:
         with pytest.raises(UsageError, match="tls=True"):
             _ = gateway.ca
-        with pytest.raises(UsageError, match="once"):
+        with pytest.raises(UsageError, match="started before"):
             gateway.start()
 
 
@@ -539,7 +539,7 @@ def test_a_hundred_clients_at_once(streamguard_gateway: Factory) -> None:
 
 
 def test_steps_are_stamped_in_order(streamguard_gateway: Factory) -> None:
-    """The times of the steps sent never run backwards, and lie behind the request's arrival."""
+    """The times of the steps sent increase, and are later than the request's arrival."""
     gateway = streamguard_gateway("loop 20\ntick\nendloop", framing="close")
     answer(gateway)
     request = gateway.requests[0]

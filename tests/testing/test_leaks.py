@@ -1,4 +1,4 @@
-"""The leak check: it finds what is left, waits for what is going, and ignores what was there."""
+"""The leak check: it finds what remains, waits for what is ending, and ignores what was there before."""
 
 import os
 import socket
@@ -56,13 +56,13 @@ def test_a_leaked_socket_is_named_with_both_ends() -> None:
 
 @ON_LINUX
 def test_a_leaked_pipe_and_a_leaked_listener_are_named() -> None:
-    """What is no connected socket is described as far as it goes."""
+    """A socket without a connection, and another descriptor, are described as far as possible."""
     check = LeakCheck()
     ends = os.pipe()
     with socket.create_server(("127.0.0.1", 0)) as listener:
         leftovers = "\n".join(check.leftovers())
         assert f"descriptor {listener.fileno()}: socket:[" in leftovers
-        assert "-> nobody" in leftovers
+        assert "-> not connected" in leftovers
         assert leftovers.count("pipe:[") == 2
     for end in ends:
         os.close(end)
@@ -70,7 +70,7 @@ def test_a_leaked_pipe_and_a_leaked_listener_are_named() -> None:
 
 
 def test_what_was_there_before_does_not_count() -> None:
-    """Threads and descriptors older than the check are nobody's leak."""
+    """Threads and descriptors older than the check are not leaks."""
     with waiting_thread("older"), socket.socket(), no_leaks(settle=0):
         pass
 

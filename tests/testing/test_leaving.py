@@ -110,7 +110,7 @@ def test_a_close_with_bytes_unread_is_a_reset(streamguard_gateway: Factory) -> N
 
 
 @pytest.mark.parametrize("framing", FRAMINGS)
-def test_the_leaving_behind_a_complete_answer_is_idle(streamguard_gateway: Factory, framing: str) -> None:
+def test_leaving_after_a_complete_answer_is_idle(streamguard_gateway: Factory, framing: str) -> None:
     """Behind the end of an answer the server still waits for the client's FIN, in every framing."""
     gateway = streamguard_gateway("event a", framing=framing)
     answer(gateway, "GET / HTTP/1.1", "Connection: close")
@@ -118,7 +118,7 @@ def test_the_leaving_behind_a_complete_answer_is_idle(streamguard_gateway: Facto
     assert (left.how, left.during) == ("fin", "idle")
 
 
-def test_behind_a_close_the_server_waits_for_the_clients_fin(streamguard_gateway: Factory) -> None:
+def test_after_a_close_the_server_waits_for_the_clients_fin(streamguard_gateway: Factory) -> None:
     """A connection that only the server has closed counts as open until the client closes too."""
     gateway = streamguard_gateway("event a\nclose")
     with ask(gateway) as sock:
@@ -154,8 +154,8 @@ def test_a_client_that_leaves_before_its_request_is_whole_is_no_request(streamgu
 
 
 @TLS
-def test_a_pipelined_request_waits_behind_the_stall(streamguard_gateway: Factory, tls: bool) -> None:
-    """Bytes sent ahead are kept for the next request, and do not hide the FIN behind them."""
+def test_a_pipelined_request_waits_for_the_stall(streamguard_gateway: Factory, tls: bool) -> None:
+    """Bytes sent ahead are kept for the next request, and do not hide the FIN after them."""
     gateway = streamguard_gateway("wait 50ms\nevent a", "event b\nstall", tls=tls)
     with connect(gateway) as sock:
         send_request(sock)
@@ -171,7 +171,7 @@ def test_a_flood_does_not_hide_the_leaving(streamguard_gateway: Factory) -> None
     """A client that sends megabytes ahead is held back, and its leaving is seen where the system reports hang-ups."""
     select = pytest.importorskip("select")
     if not hasattr(select, "POLLRDHUP"):
-        pytest.skip("this system reports no hang-up behind unread bytes")
+        pytest.skip("this system reports no hang-up after unread bytes")
     gateway = streamguard_gateway("stall")
     sock = ask(gateway)
     sock.sendall(bytes(2_000_000))

@@ -47,7 +47,7 @@ def chunk(line: str) -> dict[str, object]:
     ],
 )
 def test_lines_that_are_bytes(line: str, body: bytes) -> None:
-    """Each of these lines stands for exactly these bytes of body."""
+    """Each of these lines is exactly these bytes of body."""
     assert data(line) == body
 
 
@@ -185,7 +185,7 @@ def test_an_endless_loop_unrolls_lazily() -> None:
     ],
 )
 def test_nonsense_is_refused(text: str) -> None:
-    """A line that is no step, or that could never be played, is quoted in a UsageError."""
+    """A UsageError quotes a line that is not a step, or that is never played."""
     with pytest.raises(UsageError) as caught:
         parse_script(text)
     assert any(line in str(caught.value) for line in text.split("\n"))
@@ -193,7 +193,7 @@ def test_nonsense_is_refused(text: str) -> None:
 
 def test_an_unknown_verb_is_named_with_its_line_number() -> None:
     """The message says which line it is, and what could have stood there."""
-    with pytest.raises(UsageError, match=r"line 2: no such step 'evnt b'.*event"):
+    with pytest.raises(UsageError, match=r"line 2: unknown step 'evnt b'.*event"):
         parse_script("event a\nevnt b")
 
 

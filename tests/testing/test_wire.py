@@ -72,7 +72,7 @@ def test_each_gzip_member_stands_alone() -> None:
 
 
 def test_a_buffering_encoder_holds_small_pieces_back() -> None:
-    """With gzip-buffered small events come out at the end only, as behind a middleware that never flushes."""
+    """With gzip-buffered small events come out at the end only, as with a middleware that never flushes."""
     encoder = Encoder("gzip-buffered")
     first = encoder.piece(b"data: one\n\n")
     assert b"one" not in zlib.decompressobj(wbits=31).decompress(first)
@@ -124,7 +124,7 @@ def test_own_headers_replace_and_drop_defaults() -> None:
     ],
 )
 def test_whether_a_connection_is_kept_is_the_clients_wish(first: str, connection: str | None, keep_alive: bool) -> None:
-    """HTTP/1.1 keeps a connection unless told otherwise, HTTP/1.0 only when told."""
+    """HTTP/1.1 keeps a connection by default, HTTP/1.0 only if the client asks for it."""
     lines = [first, "X-A: 1", "x-a: 2", *([f"Connection: {connection}"] if connection else []), "", ""]
     head = parse_head("\r\n".join(lines).encode())
     assert head.keep_alive is keep_alive
@@ -133,6 +133,6 @@ def test_whether_a_connection_is_kept_is_the_clients_wish(first: str, connection
 
 @pytest.mark.parametrize("block", [b"\x16\x03\x01 hello\r\n\r\n", b"GET / HTTP/1.1\r\nnonsense\r\n\r\n", b"\r\n\r\n"])
 def test_what_is_no_request_is_refused(block: bytes) -> None:
-    """Bytes that are no request head raise ValueError."""
+    """An invalid request head raises ValueError."""
     with pytest.raises(ValueError, match=r"."):
         parse_head(block)
