@@ -20,7 +20,7 @@ _START_SECONDS = 60.0
 
 
 class Failed(Exception):
-    """Raised when a contender did not do what it was told to, or took too long for it."""
+    """Raised when a contender did not do what it was asked to do, or took too long."""
 
 
 @dataclass(frozen=True, slots=True)

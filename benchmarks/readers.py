@@ -173,7 +173,7 @@ class Reader:
     module: str | None = None
     """What has to be installed for it."""
     share: int = 1
-    """It reads one in so many of the events, so that a run does not take an hour; what is told is the cost of one."""
+    """It reads one of this many events, so that a run does not take an hour; the result is the cost of one."""
 
     @property
     def installed(self) -> bool:

@@ -90,9 +90,9 @@ class _Watch:
             self._numbers[descriptor] = int(found[1])
             connection.sendall(_ANSWER)
         else:
-            connection.sendall(self._told())
+            connection.sendall(self._departures())
 
-    def _told(self) -> bytes:
+    def _departures(self) -> bytes:
         body = json.dumps(self._left).encode()
         self._left = {}
         return b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body)

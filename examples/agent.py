@@ -1,7 +1,7 @@
 """A small agent: a profile that is nice to have, a policy that decides, and 1.2 seconds for all of it.
 
 `make example-agent` runs it against real servers on loopback that are slow, hang, refuse or answer nonsense, prints how
-each run ended, and exits with 0 only if all of them ended as they must. To ask a server of your own:
+each run ended, and exits with 0 only if all of them ended as expected. To ask a server of your own:
 
     streamguard gateway agent --profile-ms 900 --port 8000
     python examples/agent.py http://127.0.0.1:8000
@@ -34,7 +34,7 @@ def make_agent(url: str, *, deadline: float = 1.2) -> Chain:
 
 
 def decide(result: ChainResult) -> str:
-    """Return the answer of a completed run: only `true` is a permission."""
+    """Return the answer of a completed run: only `true` allows it."""
     verdict = "may" if result["policy"]["allowed"] is True else "may not"
     return f"{result['profile']['name']} {verdict} proceed."
 
@@ -82,7 +82,7 @@ SCENARIOS = [
     Scenario("policy says no", "ok", "ok", "completed", {"allowed": False}, answer="Ada may not proceed."),
     Scenario("policy broken", "ok", "error/http_500", "waiting_external_service", {"policy_status": 500}),
     Scenario(
-        "nobody there",
+        "connection refused",
         "error/connection_refused, neutral_profile",
         "error/connection_refused",
         "waiting_external_service",
@@ -105,20 +105,20 @@ def served(scenario: Scenario) -> Iterator[str]:
 
 
 def play(scenario: Scenario) -> bool:
-    """Run the agent once, print how it ended, and return whether that is how it must end."""
+    """Run the agent once, print how it ended, and return whether it ended as expected."""
     with served(scenario) as url:
         result = make_agent(url, deadline=scenario.deadline).run(user=7)
     seen = (how(result, "profile"), how(result, "policy"), result.status, result.answer)
-    as_it_must = seen == (scenario.profile, scenario.policy, scenario.status, scenario.answer)
+    as_expected = seen == (scenario.profile, scenario.policy, scenario.status, scenario.answer)
     undecided = result.status == "waiting_external_service"
-    as_it_must = as_it_must and undecided == ("No decision was taken" in result.message)
+    as_expected = as_expected and undecided == ("No decision was taken" in result.message)
     print(f"{scenario.title:<15} {seen[0]:<44} {seen[1]:<27} {seen[2]:<25} {result.elapsed * 1000:5.0f} ms", end="  ")
-    print(result.answer or result.message, "" if as_it_must else f"  NOT AS IT MUST BE: {scenario}", sep="")
-    return as_it_must
+    print(result.answer or result.message, "" if as_expected else f"  NOT AS EXPECTED: {scenario}", sep="")
+    return as_expected
 
 
 def how(result: ChainResult, step: str) -> str:
-    """Say how a step ended, in the words of its report."""
+    """Return how a step ended, as its report has it."""
     report = result.steps[step]
     ending = f"{report.status}/{report.reason}" if report.reason else report.status
     return f"{ending}, {report.fallback}" if report.fallback else ending
@@ -130,8 +130,8 @@ def main(arguments: list[str]) -> int:
         print(make_agent(arguments[0]).run(user=7))
         return 0
     print(f"{'':<15} {'profile (optional)':<44} {'policy (critical)':<27} {'run':<25} {'took':>8}  answer or message")
-    as_they_must = [play(scenario) for scenario in SCENARIOS]  # all of them, whatever the first one says
-    return 0 if all(as_they_must) else 1
+    all_as_expected = [play(scenario) for scenario in SCENARIOS]  # all of them, whatever the first one says
+    return 0 if all(all_as_expected) else 1
 
 
 if __name__ == "__main__":

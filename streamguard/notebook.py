@@ -22,17 +22,17 @@ _RATE_SECONDS = 3.0
 
 
 def show(stream: GuardedStream[Any], *, text: Callable[[Any], str] | None = None) -> StreamReport:
-    """Show *stream* below the cell while it comes, and return its report: the text, and a line that says how it stands.
+    """Show *stream* below the cell as it arrives, the text and a status line, and return its report.
 
-    text: makes of a chunk what is shown. Default: a chat chunk's text, an event's data and a line end, anything else as
-          `str()` has it.
+    text: converts a chunk to the text that is shown. Default: a chat chunk's text, an event's data and a line end, `str()`
+          of anything else.
 
     Everything happens in the cell's own thread. Interrupting the kernel stops it at once, in silence too: the upstream is
-    closed, what came stays on display, and KeyboardInterrupt ends the cell. What the stream raises is shown with its
+    closed, the text so far stays on display, and KeyboardInterrupt ends the cell. An error of the stream is shown with its
     timeline, and raised.
 
     *Limits*: the stream's own `heartbeat` is changed. While it runs, the last 20 000 characters are shown. There is no
-    button of its own: a kernel handles a widget's clicks only when the cell has ended.
+    stop button: a kernel handles a widget's clicks only after the cell has ended.
     """
     view = _View(stream, text or _text_of)
     try:
@@ -51,7 +51,7 @@ class _Handle(Protocol):
 
 
 class _View:
-    """What is on display of one stream: drawn at most five times a second."""
+    """The display of one stream, drawn at most five times a second."""
 
     def __init__(self, stream: GuardedStream[Any], text: Callable[[Any], str]) -> None:
         self._stream = stream
@@ -75,7 +75,7 @@ class _View:
                 self._draw("idle", 0.0, None)
 
     def finish(self, error: BaseException | None) -> None:
-        """Draw it for the last time: all of the text, and how it ended."""
+        """Draw it for the last time: the whole text, and how it ended."""
         report = self._stream.report
         words = f"{report.outcome} after {report.lifetime:.1f} s, {counted(report.chunks, 'chunk')}"
         below = "" if error is None else report._repr_html_()

@@ -9,7 +9,7 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent
 
 LAYERS = (
-    ("cli", "django", "notebook"),
+    ("__main__", "cli", "django", "notebook"),
     ("__init__",),
     ("journal",),
     ("dispatch",),

@@ -2,7 +2,7 @@
 
     python examples/django_chat/serve.py [PORT]
 
-Ends at Ctrl-C. A model's server tells here when its client leaves: press Stop on the page, or close it, and see.
+Ends at Ctrl-C. It prints a line when a client leaves a model's server: press Stop on the page, or close it, to see one.
 """
 
 import os
@@ -33,8 +33,8 @@ MODELS = {
 """What each model's server does, one script for all of its requests."""
 
 
-def tell_who_leaves(model: str, gateway: Gateway) -> None:
-    """Print each time that a client leaves a model in the middle."""
+def print_departures(model: str, gateway: Gateway) -> None:
+    """Print a line each time that a client leaves a model before the answer is complete."""
     number = 0
     while True:
         number += 1
@@ -47,7 +47,7 @@ def main(port: int) -> int:
     with ExitStack() as started:
         gateways = {model: started.enter_context(Gateway(script)) for model, script in MODELS.items()}
         for model, gateway in gateways.items():
-            threading.Thread(target=tell_who_leaves, args=(model, gateway), daemon=True).start()
+            threading.Thread(target=print_departures, args=(model, gateway), daemon=True).start()
         models = " ".join(f"{model}={gateway.url}" for model, gateway in gateways.items())
         command = [sys.executable, "-m", "gunicorn", "--bind", f"127.0.0.1:{port}", "--chdir", str(HERE.parent)]
         options = [

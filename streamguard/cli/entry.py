@@ -1,4 +1,4 @@
-"""The command line's root: its commands, and the endings that all of them share."""
+"""The root of the command line: its commands, and how all of them end."""
 
 import contextlib
 import os
@@ -15,7 +15,7 @@ except ImportError as exc:
 from .. import __version__
 from .demo.demo import demo
 from .dispatch.dispatch import dispatch
-from .exit_codes import Exit
+from .exit_codes import ExitCode
 from .gateway_command import gateway, gateway_agent
 from .output import reader_has_left
 from .report_command import report
@@ -46,21 +46,21 @@ class _Root(click.Group):
             return super().invoke(ctx)
         except KeyboardInterrupt:
             click.echo(err=True)  # the shell's prompt begins on a line of its own
-            ctx.exit(Exit.INTERRUPTED)
+            ctx.exit(ExitCode.INTERRUPTED)
         except BrokenPipeError:
             _forget_output()
-            ctx.exit(Exit.PIPE)
+            ctx.exit(ExitCode.PIPE)
         except OSError as exc:
             _forget_output()
             failure = click.ClickException(f"cannot write the output: {exc.strerror}")
-            failure.exit_code = Exit.SUPERVISOR if ctx.invoked_subcommand == "run" else Exit.FAILED  # type: ignore[misc]
+            failure.exit_code = ExitCode.SUPERVISOR if ctx.invoked_subcommand == "run" else ExitCode.FAILED  # type: ignore[misc]
             raise failure from None
 
 
-@click.group(cls=_Root)
+@click.group(cls=_Root, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(version=__version__, prog_name="streamguard")
 def main() -> None:
-    """Guard streaming HTTP calls: limits on silence that really cut a blocked stream."""
+    """Timeouts that work on streaming HTTP, and on agent programs."""
 
 
 for _command in (demo, dispatch, gateway, gateway_agent, report, run, tail):
@@ -68,9 +68,9 @@ for _command in (demo, dispatch, gateway, gateway_agent, report, run, tail):
 
 
 def _forget_output() -> None:
-    """Lead output that cannot be written to nowhere: the interpreter's last flush would fail again, and say so."""
+    """Send output to the null device: the interpreter's last flush would fail again, with a traceback."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
-    with contextlib.suppress(OSError):  # no descriptor: they are not the process's own
+    with contextlib.suppress(OSError):  # without a descriptor, they are not the process's own
         os.dup2(nowhere, sys.stdout.fileno())
         if reader_has_left(sys.stderr.buffer):
             os.dup2(nowhere, sys.stderr.fileno())

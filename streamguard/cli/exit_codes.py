@@ -1,10 +1,10 @@
-"""What the exit code of a command says."""
+"""The exit codes of the command."""
 
 from enum import IntEnum
 
 
-class Exit(IntEnum):
-    """Exit codes; those of timeout(1) and of the shell, where they have one."""
+class ExitCode(IntEnum):
+    """Exit codes: those of timeout(1) and of the shell, if they have one."""
 
     COMPLETE = 0
     FAILED = 1

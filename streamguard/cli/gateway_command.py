@@ -1,4 +1,4 @@
-"""`streamguard gateway`: the scripted server, and the one that `examples/agent.py` asks, for trying a client by hand."""
+"""`streamguard gateway`: the scripted server, and the server of `examples/agent.py`, to try a client by hand."""
 
 import time
 from collections.abc import Iterator
@@ -15,17 +15,31 @@ _LOOK_SECONDS = 0.05
 
 @click.command()
 @click.argument("scripts", metavar="SCRIPT...", nargs=-1, required=True, type=click.File("r", encoding="utf-8"))
-@click.option("--host", default="127.0.0.1", metavar="ADDRESS", help="Where to listen. Default: 127.0.0.1.")
-@click.option("--port", default=0, type=click.IntRange(0, 65535), metavar="PORT", help="Default: 0, which is a free one.")
-@click.option("--tls", is_flag=True, help="Speak https, with a certificate of its own authority (whose file is shown).")
-@click.option("--framing", default="chunked", type=click.Choice(FRAMINGS), help="Default: chunked.")
-@click.option("--encoding", type=click.Choice([*filter(None, ENCODINGS)]), help="Compress bodies. Default: not.")
+@click.option("--host", default="127.0.0.1", metavar="ADDRESS", help="The address to listen on. Default: 127.0.0.1.")
+@click.option(
+    "--port",
+    default=0,
+    type=click.IntRange(0, 65535),
+    metavar="PORT",
+    help="The port to listen on. Default: 0, a free one.",
+)
+@click.option(
+    "--tls", is_flag=True, help="Serve https; the second line of output is the file with its certificate authority."
+)
+@click.option(
+    "--framing", default="chunked", type=click.Choice(FRAMINGS), help="How the end of a body is marked. Default: chunked."
+)
+@click.option("--encoding", type=click.Choice([*filter(None, ENCODINGS)]), help="Compress bodies. Default: identity.")
 def gateway(scripts: tuple[IO[str], ...], **options: Any) -> None:
-    """Serve what SCRIPT says until Ctrl-C; print the URL, then a line for each request and each client that leaves.
+    """Serve scripted streams, with faults, until Ctrl-C.
 
-    A script has one step in each line: headers, chat TEXT, comment TEXT, wait 0.5, stall, done, and others; - reads it from
-    standard input. The first request is answered by the first script, the next one by the second; the last script answers
-    all that follow.
+    It prints the URL, then a line for each request and for each client that leaves.
+
+    A script has one step on each line: headers, chat TEXT, comment TEXT, wait 0.5, stall, done, and others; - is standard
+    input. The first request gets the first script, the next one the second; the last script answers all further requests.
+
+    \b
+    Example: printf 'chat Hello\\nstall' | streamguard gateway - --port 8000
     """
     _run(_server(scripts, options), f"{options['host']}:{options['port']}", tls=options["tls"])
 
@@ -38,12 +52,21 @@ def gateway(scripts: tuple[IO[str], ...], **options: Any) -> None:
 @click.option("--policy-status", default=200, type=click.IntRange(200, 599), metavar="N", help="Of /policy. Default: 200.")
 @click.option("--deny", is_flag=True, help="The policy says no: a decision, and no failure.")
 @click.option("--garbage", is_flag=True, help="The policy answers 200 with a page of HTML.")
-@click.option("--port", default=0, type=click.IntRange(0, 65535), metavar="PORT", help="Default: 0, which is a free one.")
+@click.option(
+    "--port",
+    default=0,
+    type=click.IntRange(0, 65535),
+    metavar="PORT",
+    help="The port to listen on. Default: 0, a free one.",
+)
 def gateway_agent(*, deny: bool, port: int, **options: Any) -> None:
-    """Serve the two services that examples/agent.py asks, as slow or broken as you like, until Ctrl-C.
+    """Serve the two services of examples/agent.py.
 
-    GET /profile/ID answers with a name, GET /policy says whether it is allowed. The output is that of gateway. To serve a
-    script from a file called agent, write gateway ./agent.
+    GET /profile/ID answers with a name, GET /policy says whether it is allowed. The output is that of gateway; Ctrl-C ends
+    it. To serve a script from a file called agent, write gateway ./agent.
+
+    \b
+    Example: streamguard gateway agent --policy-ms 60000 --port 8000
     """
     _run(AgentAPI(allowed=not deny, port=port, **options), f"127.0.0.1:{port}")
 
@@ -58,7 +81,7 @@ def _run(server: Gateway, address: str, *, tls: bool = False) -> None:
     try:
         _serve(server, tls=tls)
     except KeyboardInterrupt:
-        pass  # the way to end it
+        pass  # the documented way to end it
     finally:
         server.stop()
 
@@ -76,42 +99,42 @@ def _checked(script: IO[str]) -> str:
         text = script.read()
         parse_script(text)
     except UnicodeDecodeError:
-        raise click.UsageError(f"{script.name}: a script is text in UTF-8.") from None
+        raise click.UsageError(f"{script.name}: a script must be UTF-8 text.") from None
     except UsageError as exc:
         raise click.UsageError(f"{script.name}: {_numbered(str(exc), text)}") from None
     return text
 
 
-def _numbered(complaint: str, text: str) -> str:
-    """Return the complaint with the number of the line that it quotes, if it has none yet."""
+def _numbered(message: str, text: str) -> str:
+    """Return the message with the number of the line that it quotes, if it has none."""
     for number, line in reversed([*enumerate(text.split("\n"), 1)]):
         quoted = f"script: {line.strip(chr(13)).lstrip()!r}"
-        if line.strip() and complaint.startswith(quoted):
-            return f"script line {number}: {complaint.removeprefix('script: ')}"
-    return complaint
+        if line.strip() and message.startswith(quoted):
+            return f"script line {number}: {message.removeprefix('script: ')}"
+    return message
 
 
 def _serve(server: Gateway, *, tls: bool) -> None:
     click.echo(server.url)
     if tls:
         click.echo(f"certificate authority: {server.ca}")
-    log = _Log(server)
+    log = _RequestLog(server)
     while True:
-        for line in log.news():
+        for line in log.new_lines():
             click.echo(line)
         time.sleep(_LOOK_SECONDS)
 
 
-class _Log:
-    """Tells of each request once when it has arrived, and once when its client has left."""
+class _RequestLog:
+    """Reports each request once when it has arrived, and once when its client has left."""
 
     def __init__(self, server: Gateway) -> None:
         self._server = server
         self._arrived = 0
         self._present: dict[int, Request] = {}
 
-    def news(self) -> Iterator[str]:
-        """Yield a line for each thing that has happened since."""
+    def new_lines(self) -> Iterator[str]:
+        """Yield a line for each event since the last call."""
         for request in self._server.requests[self._arrived :]:
             self._arrived += 1
             self._present[self._arrived] = request

@@ -14,7 +14,7 @@ from ..journal.lifecycle import VARIABLE, open_store
 from ..journal.limit_advice import AdviceOptions, advise
 from ..journal.report_tables import unreadable_rows
 from ..journal.summary import KINDS, Summary, summed_up
-from .exit_codes import Exit
+from .exit_codes import ExitCode
 from .values import read_duration
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ _SHARE = click.FloatRange(0, 1, min_open=True, max_open=True)
 
 
 @click.command()
-@click.option("--journal", metavar="URL", help="The journal's database. Default: that of the variable STREAMGUARD_JOURNAL.")
+@click.option("--journal", metavar="URL", help="The journal's database. Default: STREAMGUARD_JOURNAL.")
 @click.option("--id", "wanted", metavar="ID", help="Show this stream, run or turn, or the turns of this execution.")
 @click.option("--failures", is_flag=True, help="List the failures, with their ids.")
 @click.option("--name", metavar="NAME", help="Only streams, chains and members of this name.")
@@ -36,9 +36,15 @@ _SHARE = click.FloatRange(0, 1, min_open=True, max_open=True)
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.option(
-    "--quantile", type=_SHARE, default=0.99, metavar="SHARE", help="Of what went well, how much a limit must spare: 0.99."
+    "--quantile",
+    type=_SHARE,
+    default=0.99,
+    metavar="SHARE",
+    help="The share of the successes that a limit must not cut. Default: 0.99.",
 )
-@click.option("--confidence", type=_SHARE, default=0.95, metavar="SHARE", help="How sure the advice must be of that: 0.95.")
+@click.option(
+    "--confidence", type=_SHARE, default=0.95, metavar="SHARE", help="The confidence of that advice. Default: 0.95."
+)
 @click.pass_context
 def report(
     ctx: click.Context,
@@ -53,18 +59,23 @@ def report(
     quantile: float,
     confidence: float,
 ) -> None:
-    """Show what became of streams, runs and turns: how many ended how and where, how long they were silent, and the limits
-    that would have spared the healthy ones. With --id, the story of one.
+    """Summarize the journal, with advice for limits.
 
-    It reads the journal that a program keeps with STREAMGUARD_JOURNAL=sqlite:///journal.db, or configure(journal=...).
+    How streams, runs and turns ended, how long they were silent, and the limits that would not have cut the healthy ones.
+    With --id, one entry.
 
-    A DURATION is 90s, 2m, 1.5h, or seconds. Nothing is changed: limits are yours to set.
+    It reads the journal that a program writes with STREAMGUARD_JOURNAL=sqlite:///journal.db, or configure(journal=...).
+
+    \b
+    Example: streamguard report --journal sqlite:///journal.db --since 24h
+
+    A DURATION is 90s, 2m, 1.5h, or seconds. Nothing is changed.
     """
     with closing(_opened(journal)) as store:
         if wanted is not None:
             found = _read(store, lambda: store.find(wanted))
             _show_entries(found, page, as_json, store.unreadable)
-            ctx.exit(Exit.COMPLETE if found else Exit.FAILED)
+            ctx.exit(ExitCode.COMPLETE if found else ExitCode.FAILED)
         entries = store.entries(since=_instant(since), name=name)
         if failures:
             found = _read(store, lambda: [entry for entry in entries if entry.failed and entry.kind in KINDS])

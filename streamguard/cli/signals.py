@@ -10,7 +10,7 @@ ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 
 
 class Terminated(KeyboardInterrupt):
-    """Raised where a signal other than Ctrl-C's has come: *number* is its own."""
+    """Raised when a signal other than SIGINT arrives: *number* is the signal's."""
 
     def __init__(self, number: int) -> None:
         super().__init__(number)

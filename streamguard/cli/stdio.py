@@ -12,7 +12,7 @@ import click
 
 
 def open_outputs() -> None:
-    """Lead an output that was closed at the start nowhere; show a question mark for what an output cannot say."""
+    """Open the null device for an output that is closed at the start; print `?` for what cannot be encoded."""
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115 - to the end of the process
@@ -21,7 +21,7 @@ def open_outputs() -> None:
 
 
 def write_record(record: dict[str, Any], file: IO[str]) -> None:
-    """Write *record* to *file* as JSON, and be sure that it is there.
+    """Write *record* to *file* as JSON, and flush it.
 
     Raises ClickException if it cannot be written, BrokenPipeError if it is closed.
     """

@@ -1,4 +1,4 @@
-"""Values of options, read and checked. What may be a secret is never quoted in a complaint."""
+"""Values of options, read and checked. An error never quotes what may be a secret."""
 
 import math
 import os
@@ -26,7 +26,7 @@ def read_duration(_ctx: click.Context, _param: click.Parameter, value: str | Non
 
 
 def read_pause(_ctx: click.Context, _param: click.Parameter, value: str | None) -> float | None:
-    """Return seconds, of which 0 is none at all; None if the option is not given."""
+    """Return seconds, where 0 means 0; None if the option is not given."""
     try:
         return None if value is None else parse_duration(value)
     except ValueError as exc:
@@ -39,7 +39,7 @@ def read_headers(_ctx: click.Context, _param: click.Parameter, values: Iterable[
     for text in values:
         match = _HEADER.fullmatch(text)
         if match is None:
-            raise click.BadParameter("it must read 'Name: value', on one line. Quote it for the shell.")
+            raise click.BadParameter("expected 'Name: value' on one line; quote it for the shell.")
         name, value = match[1].title(), match[2].strip()
         before = headers.get(name)
         headers[name] = ", ".join(filter(None, (before, value))) or None
@@ -62,12 +62,12 @@ def read_body(_ctx: click.Context, _param: click.Parameter, value: str | None) -
 
 
 def read_token(_ctx: click.Context, _param: click.Parameter, variable: str | None) -> str | None:
-    """Return the value of an environment variable. The complaint does not name it: it may be the key by mistake."""
+    """Return the value of an environment variable. Errors do not name the variable: it may be the key, given by mistake."""
     if variable is None:
         return None
     token = os.environ.get(variable, "").strip()
     if not token:
-        raise click.BadParameter("the environment variable that it names is not set, or empty.")
+        raise click.BadParameter("the environment variable of this name is not set, or is empty.")
     if not token.isprintable():
-        raise click.BadParameter("the environment variable that it names contains a line break: not a key.")
+        raise click.BadParameter("the environment variable of this name contains a line break, so it is not a key.")
     return token

@@ -1,4 +1,4 @@
-"""The Django application: looks at the settings when the project starts, not at the first request."""
+"""The Django application: reads the settings when the project starts, not at the first request."""
 
 from django.apps import AppConfig
 
@@ -7,13 +7,13 @@ from .settings import apply_limits, load_settings
 
 
 class StreamguardConfig(AppConfig):  # type: ignore[misc] # Django has no types
-    """Validate `STREAMGUARD`, apply its LIMITS, and see to the database connections of our threads."""
+    """Validate `STREAMGUARD`, apply its LIMITS, and have our threads close their database connections."""
 
     name = "streamguard.django"
     label = "streamguard"
     verbose_name = "streamguard"
 
     def ready(self) -> None:
-        """Raise ImproperlyConfigured for a setting that cannot be right, by its key."""
+        """Raise ImproperlyConfigured, which names the key, for an invalid setting."""
         apply_limits(load_settings())
         close_connections_of_our_threads()

@@ -1,4 +1,4 @@
-"""Has the client left? Asked of its socket, where the server lends it: a write would tell only the one after next."""
+"""Has the client left? Asked of its socket, where the server lends it: a write fails only the second time after it left."""
 
 import array
 import fcntl
@@ -18,13 +18,13 @@ def departure_of(environ: Mapping[str, Any]) -> Callable[[], bool]:
     """Return a function that returns, at once, whether the client of a WSGI *environ* has gone.
 
     gunicorn lends the socket (`gunicorn.socket`), waitress answers itself (`waitress.client_disconnected`, if its
-    `channel_request_lookahead` is on). Under any other server it is never true: only a failing write tells.
+    `channel_request_lookahead` is on). Under any other server it is never true: only a failed write shows it.
 
     *Limits*: a client that has shut down its sending half counts as gone, as it does for nginx.
     """
-    told = environ.get("waitress.client_disconnected")
-    if callable(told):
-        return lambda: bool(told())
+    disconnected = environ.get("waitress.client_disconnected")
+    if callable(disconnected):
+        return lambda: bool(disconnected())
     sock = environ.get("gunicorn.socket")
     if sock is None:
         return lambda: False
@@ -40,7 +40,7 @@ def _is_closed(sock: Any) -> bool:
 
 
 def _tcp_state(sock: Any) -> int | None:
-    """Return the kernel's word on a TCP connection: CLOSE_WAIT as soon as the peer's FIN is here. None: not TCP."""
+    """Return the kernel's state of a TCP connection: CLOSE_WAIT as soon as the peer's FIN has arrived. None: not TCP."""
     if sock.family not in (socket.AF_INET, socket.AF_INET6) or not hasattr(socket, "TCP_INFO"):
         return None
     state: int = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0]
@@ -48,7 +48,7 @@ def _tcp_state(sock: Any) -> int | None:
 
 
 def _at_end(sock: Any) -> bool:
-    """Return whether the peer's end is here, and nothing to read before it. Nothing is taken out, and no flag touched."""
+    """Return whether the peer has closed and nothing is left to read before that. It reads nothing and changes no flag."""
     poll = select.poll()
     poll.register(sock.fileno(), select.POLLIN)
     if not poll.poll(0):

@@ -1,4 +1,4 @@
-"""What a client gets of a failure: one of a few sentences, and words that a program can read. Never foreign text."""
+"""What a client learns about a failure: one of a few sentences, and fields for programs. Never text of others."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -26,7 +26,7 @@ _STATUS: Mapping[str, int] = {"cancel": 503, "deadline": 504}
 def failure_of(exc: BaseException) -> dict[str, Any]:
     """Return what a client may know of *exc*, for JSON: `kind`, `code`, `phase`, `message` and `id`.
 
-    No text of an exception's or a server's is in it, no host, no URL.
+    It contains no text of an exception or a server, no host and no URL.
     """
     meaning = classify(exc)
     ours = isinstance(exc, StreamguardError)
@@ -40,12 +40,12 @@ def failure_of(exc: BaseException) -> dict[str, Any]:
 
 
 def status_of(exc: BaseException) -> int:
-    """Return the status for a failure that came before the response: 504 too late, 503 cancelled, 502 anything else."""
+    """Return the status for a failure before the response: 504 too late, 503 cancelled, 502 anything else."""
     return 504 if isinstance(exc, TimeoutError) else _STATUS.get(classify(exc).kind, 502)
 
 
 def failure_response(exc: BaseException) -> HttpResponse:
-    """Return a whole response that tells of *exc*: `{"error": {...}}`."""
+    """Return a complete response that reports *exc*: `{"error": {...}}`."""
     return JsonResponse({"error": failure_of(exc)}, status=status_of(exc), headers={"Cache-Control": "no-store"})
 
 

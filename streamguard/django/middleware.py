@@ -16,11 +16,11 @@ BUDGET_ATTRIBUTE = "streamguard_deadline"
 
 
 class DeadlineMiddleware:
-    """Bound everything of streamguard's that a view does by one deadline, and answer 504 where it passed.
+    """Bound everything of streamguard's that a view does by one deadline, and answer 504 if it has passed.
 
     The budget is `STREAMGUARD["DEADLINE"]` seconds; or what the client asks for in the header that
-    `STREAMGUARD["DEADLINE_HEADER"]` names (`1.5`, `800ms`), at most `STREAMGUARD["DEADLINE_MAX"]`. A header that is no
-    duration counts as not sent. A `DeadlineExceededError` that leaves the view becomes a 504 with a JSON body.
+    `STREAMGUARD["DEADLINE_HEADER"]` names (`1.5`, `800ms`), at most `STREAMGUARD["DEADLINE_MAX"]`. A header that is
+    not a duration is ignored. A `DeadlineExceededError` that leaves the view becomes a 504 with a JSON body.
 
     Raises ImproperlyConfigured when the project starts.
 

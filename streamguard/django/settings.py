@@ -33,7 +33,7 @@ class Settings:
 
 
 def load_settings() -> Settings:
-    """Return the project's settings. Raises ImproperlyConfigured, which names the key, for what cannot be right."""
+    """Return the project's settings. Raises ImproperlyConfigured, which names the key, for an invalid value."""
     given = getattr(settings, "STREAMGUARD", {})
     if not isinstance(given, Mapping):
         raise ImproperlyConfigured(f"STREAMGUARD must be a dict, not {type(given).__name__}")

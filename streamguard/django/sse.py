@@ -35,7 +35,7 @@ def sse_response(
 ) -> HttpResponse | StreamingHttpResponse:
     """Return a response that streams *stream* to the client as server-sent events, and closes it when the client leaves.
 
-    render:    makes of a chunk what is sent: text, None for nothing, anything else as JSON. Default: a chat chunk's text
+    render:    converts a chunk to what is sent: text, None for nothing, anything else as JSON. Default: a chat chunk's text
                as `{"text": ...}`, an event's data.
     heartbeat: seconds. It waits this long for the first content, so that a failure before that is a 502 or 504;
                and after this long without other output it writes a `: ping`. Default: `STREAMGUARD["HEARTBEAT"]`, or 15.
@@ -44,7 +44,7 @@ def sse_response(
     buffered. Raises ImproperlyConfigured under ASGI, where Django would collect the whole answer first; TypeError for
     any other stream: wrap it in `guard()` first.
 
-    *Limits*: the client's leaving is seen within half a second under gunicorn (and waitress, with
+    *Limits*: a client that leaves is noticed within half a second under gunicorn (and waitress, with
     `channel_request_lookahead`); elsewhere by the second write after it, so after two heartbeats. The stream's own
     `heartbeat` is changed. A stream that the view has opened itself stays under `DeadlineMiddleware`'s budget.
     """
@@ -76,9 +76,9 @@ def _heartbeat(given: float | NotGiven) -> float:
 
 
 def _without_asking(request: Any, stream: GuardedStream[Any]) -> HttpResponse:
-    """Answer without the upstream: a HEAD; or a browser's EventSource that comes again, which would ask, and pay, twice.
+    """Answer without the upstream: a HEAD, or a browser's EventSource that reconnects, which would be billed twice.
 
-    204 tells an EventSource not to come again (WHATWG HTML, 9.2.3).
+    204 stops an EventSource from reconnecting (WHATWG HTML, 9.2.3).
     """
     stream.close()
     if request.method != "HEAD":
@@ -87,7 +87,7 @@ def _without_asking(request: Any, stream: GuardedStream[Any]) -> HttpResponse:
 
 
 class _Opening:
-    """What happens before the response: wait for the first content, a failure, or until the client should hear of us."""
+    """The wait before the response: for the first content, a failure, or at most `heartbeat` seconds."""
 
     def __init__(self, request: Any, stream: GuardedStream[Any], seconds: float) -> None:
         self._stream = stream
@@ -98,7 +98,7 @@ class _Opening:
         self._first: list[Any] = []
 
     def response(self, render: Render) -> HttpResponse | StreamingHttpResponse:
-        """Return the streaming response, or the failure that came instead."""
+        """Return the streaming response, or the failure."""
         close_connections_of_our_threads()
         try:
             failure = self._wait()

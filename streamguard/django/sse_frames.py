@@ -1,6 +1,6 @@
 r"""What goes to the client: server-sent events of three kinds, and comments during silence.
 
-    : ping                                        nothing new; written after `heartbeat` seconds without anything else
+    : ping                                        nothing new for `heartbeat` seconds
 
     id: 4f0c...                                   with the first data frame: the stream's id
     data: {"text":"Hello"}                        data, as `render` made it
@@ -66,16 +66,16 @@ def error_frame(exc: BaseException) -> bytes:
 
 
 def end_frame(stream: GuardedStream[Any]) -> bytes:
-    """Return the last frame of a stream that did not fail: it is complete, or somebody closed it."""
-    told = stream.report.to_log()
-    return data_frame({key: told[key] for key in ("outcome", "finish_reason", "chunks", "id")}, event="end")
+    """Return the last frame of a stream that did not fail: it is complete, or it was closed."""
+    report = stream.report.to_log()
+    return data_frame({key: report[key] for key in ("outcome", "finish_reason", "chunks", "id")}, event="end")
 
 
 class EventBody:
     """The body of a streaming response: iterate it once; `close()`, from any thread, ends the upstream.
 
-    *Limits*: while a write to a client that reads nothing blocks, this is not asked for more: that the upstream may wait
-    so long is not counted as its silence.
+    *Limits*: while a write to a client that does not read blocks, the upstream waits too; that time does not count as
+    its silence.
     """
 
     def __init__(
@@ -110,12 +110,12 @@ class EventBody:
             yield error_frame(exc)
         except Exception as exc:
             yield error_frame(exc)
-            raise  # a fault in the caller's code: the server logs it
+            raise  # an error in the caller's code: the server logs it
         finally:
             self._stream.close()
 
     def close(self) -> None:
-        """End the upstream: the server calls this when the response is over, however that came."""
+        """End the upstream: the server calls this when the response is over, for whatever reason."""
         self._stream.close()
 
     def _items(self) -> Iterator[Any]:

@@ -34,7 +34,7 @@ def test_all_runs_end_as_stated(agent: ModuleType, capsys: pytest.CaptureFixture
     assert agent.main([]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == 1 + len(agent.SCENARIOS) == 9
-    assert "NOT AS IT MUST BE" not in "".join(lines)
+    assert "NOT AS EXPECTED" not in "".join(lines)
 
 
 def test_a_run_that_ends_otherwise_is_an_exit_code(agent: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:

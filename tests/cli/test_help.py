@@ -49,7 +49,21 @@ def test_the_root_lists_every_command() -> None:
     """`streamguard --help` lists the commands; `--version` says which one this is."""
     result = invoke("--help")
     assert [command for command in COMMANDS if f"\n  {command} " not in result.stdout] == []
+    assert "...\n" not in result.stdout.partition("Commands:")[2], "a line of help is cut"
     assert __version__ in invoke("--version").stdout
+
+
+@pytest.mark.parametrize("command", [*COMMANDS, ""])
+def test_h_is_help(command: str) -> None:
+    """`-h` prints the same as `--help`."""
+    words = [command] if command else []
+    assert invoke(*words, "-h").stdout == invoke(*words, "--help").stdout
+
+
+@pytest.mark.parametrize("command", sorted({*COMMANDS} - {"demo"}))
+def test_help_has_an_example(command: str) -> None:
+    """The help of each command that takes arguments has an example."""
+    assert "Example: " in invoke(command, "--help").stdout
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -70,8 +84,9 @@ def test_without_the_extra_it_says_what_to_install(missing: str) -> None:
     assert done.stderr == f"The streamguard command needs {missing}: pip install 'streamguard[cli]'\n"
 
 
-def test_the_command_is_a_module_too() -> None:
-    """`python -m streamguard.cli` is the command."""
-    command = [sys.executable, "-m", "streamguard.cli", "--version"]
+@pytest.mark.parametrize("module", ["streamguard", "streamguard.cli"])
+def test_the_command_is_a_module_too(module: str) -> None:
+    """`python -m streamguard` and `python -m streamguard.cli` are the command."""
+    command = [sys.executable, "-m", module, "--version"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=50, check=False, cwd=ROOT)
     assert (done.returncode, done.stdout) == (0, f"streamguard, version {__version__}\n")

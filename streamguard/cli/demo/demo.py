@@ -1,4 +1,4 @@
-"""`streamguard demo`: the incident that streamguard was made after, lived through on loopback."""
+"""`streamguard demo`: replays on loopback the incident that led to streamguard."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -7,11 +7,11 @@ import click
 from rich.console import Console
 
 from ...errors import StreamguardError
-from ..exit_codes import Exit
-from .demo_console import Stage
-from .demo_scenes import Act, bare_call, retried_stream, stalled_stream
+from ..exit_codes import ExitCode
+from .demo_console import DemoConsole
+from .demo_scenes import DemoScene, bare_call, retried_stream, stalled_stream
 
-ACTS: tuple[Callable[[Stage], Act], ...] = (bare_call, retried_stream, stalled_stream)
+SCENES: tuple[Callable[[DemoConsole], DemoScene], ...] = (bare_call, retried_stream, stalled_stream)
 TITLES = ("call", "attempts", "phase", "chunks", "outcome", "took", "the server saw")
 _PAUSE_SECONDS = 1.0
 
@@ -19,34 +19,36 @@ _PAUSE_SECONDS = 1.0
 @click.command()
 @click.pass_context
 def demo(ctx: click.Context) -> None:
-    """Watch a gateway go silent: with requests alone, then guarded (about 20 s, only on loopback).
+    """Show a stream that hangs, and how a limit ends it.
 
-    Exit code: 0 if all that it shows really happened, 1 if not, 130 after Ctrl-C.
+    A gateway on loopback goes silent: with requests alone, then guarded. It takes about 20 s.
+
+    Exit code: 0 if everything happened as shown, 1 if not, 130 after Ctrl-C.
     """
-    stage = Stage(Console())
-    stage.say("A gateway answers 200, sends heartbeat comments, and never says a word. It once did so for 595 s.")
+    console = DemoConsole(Console())
+    console.say("A gateway answers 200, sends heartbeat comments, but no content. A real one did so for 595 s.")
     try:
-        acts = [_played(act, stage) for act in ACTS]
+        scenes = [_played(scene, console) for scene in SCENES]
     except (StreamguardError, AssertionError, OSError) as exc:
-        raise click.ClickException(f"the demo could not be played: {type(exc).__name__}: {exc}") from exc
-    ctx.exit(finale(stage, acts))
+        raise click.ClickException(f"the demo failed: {type(exc).__name__}: {exc}") from exc
+    ctx.exit(finale(console, scenes))
 
 
-def _played(play: Callable[[Stage], Act], stage: Stage) -> Act:
-    act = play(stage)
+def _played(play: Callable[[DemoConsole], DemoScene], console: DemoConsole) -> DemoScene:
+    scene = play(console)
     time.sleep(_PAUSE_SECONDS)
-    return act
+    return scene
 
 
-def finale(stage: Stage, acts: Sequence[Act]) -> Exit:
+def finale(console: DemoConsole, scenes: Sequence[DemoScene]) -> ExitCode:
     """Show what happened, and whether it matches the claims."""
-    stage.heading("What happened, as the reports and the server tell it")
-    stage.table(TITLES, (act.row for act in acts))
-    broken = [f"{act.name}: {claim}" for act in acts for claim, holds in act.claims if not holds]
+    console.heading("What happened, according to the reports and the server")
+    console.table(TITLES, (scene.row for scene in scenes))
+    broken = [f"{scene.name}: {claim}" for scene in scenes for claim, holds in scene.claims if not holds]
     for claim in broken:
-        stage.say(f"This did not happen: {claim}", style="bold red")
+        console.say(f"This did not happen: {claim}", style="bold red")
     if broken:
-        return Exit.FAILED
-    number = sum(len(act.claims) for act in acts)
-    stage.say(f"\nAll of this was checked as it happened: {number} claims, and they hold.", style="bold green")
-    return Exit.COMPLETE
+        return ExitCode.FAILED
+    number = sum(len(scene.claims) for scene in scenes)
+    console.say(f"\nAll {number} claims were checked as they happened, and hold.", style="bold green")
+    return ExitCode.COMPLETE

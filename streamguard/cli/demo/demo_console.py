@@ -8,8 +8,8 @@ from rich.table import Table
 _TABLE_WIDTH = 76
 
 
-class Stage:
-    """Tells a story, paragraph by paragraph. ASCII only, so that any terminal and any log file can take it."""
+class DemoConsole:
+    """Prints paragraphs, code, counters and tables. ASCII only, so that any terminal and any log file can show it."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -34,13 +34,13 @@ class Stage:
         self._console.print(indented, style="green", markup=False, highlight=False)
 
     def counter(self, text: str) -> None:
-        """Print a line that the next one may replace; one below the other where none can be replaced."""
+        """Print a line that the next one replaces, if the terminal can do so."""
         end = "\r" if self.live else "\n"
         padded = text.ljust(self._console.width - 1) if self.live else text
         self._console.print(padded, end=end, style="yellow", markup=False, highlight=False, no_wrap=True, overflow="crop")
 
     def end_counter(self) -> None:
-        """Let the last counter stand."""
+        """Keep the last counter."""
         if self.live:
             self._console.print()
 
@@ -60,7 +60,7 @@ class Stage:
         self._column = 0
 
     def table(self, titles: Iterable[str], rows: Iterable[Iterable[str]]) -> None:
-        """Print a table; where it would not fit, each row as a list."""
+        """Print a table; if it does not fit, each row as a list."""
         if self._console.width >= _TABLE_WIDTH:
             self._wide(titles, rows)
         else:

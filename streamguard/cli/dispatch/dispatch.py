@@ -1,4 +1,4 @@
-"""`streamguard dispatch`: several members on one prompt, as a file describes them."""
+"""`streamguard dispatch`: several members on one prompt, described by a file."""
 
 from pathlib import Path
 from typing import Any
@@ -11,30 +11,37 @@ from ..values import read_duration
 
 @click.command()
 @click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
-@click.option("--prompt", metavar="TEXT", help="In place of the file's prompt.")
+@click.option("--prompt", metavar="TEXT", help="Replaces the file's prompt.")
 @click.option(
     "--output-timeout",
     metavar="DURATION",
     callback=read_duration,
-    help="How long a member may be without output, in place of the file's; 0 or off is never.",
+    help="How long a member may be without output; replaces the file's. 0 or off disables it.",
 )
-@click.option("--records", metavar="URL", help="Where to keep records, in place of the file's: sqlite:///F, postgresql://…")
+@click.option(
+    "--records", metavar="URL", help="The records' database, sqlite:///F or postgresql://...; replaces the file's."
+)
 @click.option(
     "--report",
     type=click.File("w", encoding="utf-8", lazy=False),
     metavar="FILE",
-    help="Write the outcome to this file, as JSON.",
+    help="Write the outcome to this file as JSON; - is standard output.",
 )
-@click.option("-q", "--quiet", is_flag=True, help="Show no table, and write the last line only if not all succeeded.")
+@click.option("-q", "--quiet", is_flag=True, help="Show no table, and the last line only if a member did not succeed.")
 @click.pass_context
 def dispatch(ctx: click.Context, /, file: Path, **given: Any) -> None:
-    """Give one prompt to the members that FILE, in TOML, describes; stop those that hang.
+    """Send one prompt to several agents, and stop hung ones.
 
-    A live table shows them on a terminal; elsewhere it is printed once, at the end. Nothing of a member's program is left
-    behind. Ctrl-C, SIGTERM, SIGHUP and SIGQUIT stop all of them; a second one kills them; a third one ends at once.
+    FILE describes the members, in TOML.
+
+    \b
+    Example: streamguard dispatch review.toml --output-timeout 10m
+
+    A live table shows them on a terminal; elsewhere it is printed once, at the end. No process of a member is left over.
+    Ctrl-C, SIGTERM, SIGHUP and SIGQUIT stop all of them; a second one kills them; a third one ends at once.
 
     Exit code: 0 every member that was not cancelled succeeded; 124 a member was stopped by the output timeout; 1 any other
-    failure; 2 wrong usage; 128 + N if signal N stopped it: 130 Ctrl-C, 143 SIGTERM, 129 SIGHUP.
+    failure; 2 invalid usage; 128 + N if signal N stopped it: 130 Ctrl-C, 143 SIGTERM, 129 SIGHUP.
     """
     try:
         from .run_dispatch import run_dispatch

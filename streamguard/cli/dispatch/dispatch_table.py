@@ -18,7 +18,7 @@ _STYLES = {"completed": "green", "failed": "bold red", "cancelled": "yellow", "i
 class _Row:
     state: str = "waiting"
     reason: str = ""
-    said: str = ""
+    text: str = ""
     doing: str = ""
     began: float | None = None
     last: float | None = None
@@ -32,7 +32,7 @@ class _Row:
             self.last = now
             self.doing = f"{event.kind} {event.tool or ''}".strip()
         if event.kind is Kind.TEXT:
-            self.said = (self.said + event.text)[-_TAIL:]
+            self.text = (self.text + event.text)[-_TAIL:]
         if event.kind is Kind.DONE:
             self.state, self.reason = event.data["status"], event.data["reason"]
             self.ended = now
@@ -42,13 +42,13 @@ class _Row:
         silence = f"{now - self.last:.0f} s" if running and self.last is not None else ""
         time = f"{(self.ended or now) - self.began:.1f} s" if self.began is not None else ""
         state = Text(self.state, style=_STYLES.get(self.state, ""))
-        words = _plain(self.said)[-60:]
+        words = _plain(self.text)[-60:]
         words.no_wrap = True
         return state, _plain(self.reason if self.ended else self.doing), silence, time, words
 
 
 def _plain(words: str) -> Text:
-    """Return a member's own words on one line: text, and not markup."""
+    """Return a member's text on one line, as text and not as markup."""
     return Text(printable(" ".join(storable(words).split())))
 
 
@@ -59,7 +59,7 @@ class DispatchTable:
         self._rows = {member: _Row() for member in members}
 
     def note(self, event: MemberEvent) -> None:
-        """Take in what a member said."""
+        """Update the row of the member that sent *event*."""
         self._rows[event.member].note(event.event, monotonic())
 
     def render(self) -> Table:
@@ -72,7 +72,7 @@ class DispatchTable:
 
 
 def last_line(outcome: DispatchOutcome) -> str:
-    """Return the one line that says what became of all of it."""
+    """Return one line with the outcome of the dispatch."""
     words = f"{outcome.status}: {outcome.reason}" if outcome.reason != outcome.status else str(outcome.status)
     lost = f"; not recorded: {', '.join(outcome.lost_records)}" if outcome.lost_records else ""
     line = f"streamguard: {words}; {len(outcome.turns)} turns, {outcome.duration:.1f} s, id {outcome.execution_id}{lost}"

@@ -14,7 +14,7 @@ from ..._core.limits import NOT_GIVEN
 from ...dispatch import Dispatcher, DispatchOutcome, DispatchStream
 from ...dispatch._process.process import kill_running
 from ...errors import UsageError
-from ..exit_codes import Exit
+from ..exit_codes import ExitCode
 from ..signals import handled
 from ..stdio import write_record
 from .dispatch_file import read_dispatch_file
@@ -30,65 +30,65 @@ def run_dispatch(
     output_timeout: float | None,
     records: str | None,
 ) -> int:
-    """Run what *file* describes, with what was given in place of its own; tell of it, and return the exit code."""
+    """Run what *file* describes, with the given options in place of its own; show the outcome, and return the exit code."""
     asked = read_dispatch_file(file)
     if prompt == "":
         raise UsageError("--prompt takes text that is not empty")
     limits: dict[str, Any] = {"output_timeout": NOT_GIVEN, **asked.limits}
     if output_timeout is not None:
         limits["output_timeout"] = output_timeout
-    console, table, stop = Console(quiet=quiet), DispatchTable(member.name for member in asked.members), _Stop()
-    with handled(stop.hear):
+    console, table, stop = Console(quiet=quiet), DispatchTable(member.name for member in asked.members), _SignalStop()
+    with handled(stop.handle):
         with (
             Dispatcher(records or asked.records) as dispatcher,
             dispatcher.stream(
                 asked.conversation, asked.members, prompt or asked.prompt, mode=asked.mode, cancel=stop.token, **limits
             ) as stream,
         ):
-            outcome = _watched(stream, table, console)
+            outcome = _show_live(stream, table, console)
         exit_code = stop.exit_code or _exit_code(outcome)
         if report is not None:
             write_record({**outcome.to_dict(), "exit_code": exit_code}, report)
-    _tell(outcome, table, console, quiet=quiet and not exit_code)
+    _show_result(outcome, table, console, quiet=quiet and not exit_code)
     return exit_code
 
 
-class _Stop:
+class _SignalStop:
     """Stops the dispatch at the first signal, with the members' graces; without at the second one; ends at the third."""
 
     def __init__(self) -> None:
         self.token = CancelToken()
         self.exit_code = 0
-        """128 and the number of the first signal; 0: none came."""
-        self._came = 0
+        """128 plus the number of the first signal; 0 without one."""
+        self._count = 0
 
-    def hear(self, number: int) -> None:
-        """Note the signal, and stop. It runs in a signal handler."""
-        self._came += 1
+    def handle(self, number: int) -> None:
+        """Stop the dispatch at signal *number*. It runs in a signal handler."""
+        self._count += 1
         self.exit_code = self.exit_code or 128 + number
         self.token.cancel(signal.Signals(number).name)
-        if self._came > 1:
-            kill_running(now=self._came > 2)
-        if self._came > 2:
+        if self._count > 1:
+            kill_running(now=self._count > 2)
+        if self._count > 2:
             signal.signal(number, signal.SIG_DFL)
             os.kill(os.getpid(), number)
 
 
-def _watched(stream: DispatchStream, table: DispatchTable, console: Console) -> DispatchOutcome:
-    """Take the events until the end; on a terminal, show the table meanwhile."""
+def _show_live(stream: DispatchStream, table: DispatchTable, console: Console) -> DispatchOutcome:
+    """Read the events until the end; on a terminal, show the table meanwhile."""
     if not console.is_terminal:
-        return _noted(stream, table)
+        return _follow(stream, table)
     with Live(console=console, get_renderable=table.render):
-        return _noted(stream, table)
+        return _follow(stream, table)
 
 
-def _noted(stream: DispatchStream, table: DispatchTable) -> DispatchOutcome:
+def _follow(stream: DispatchStream, table: DispatchTable) -> DispatchOutcome:
     for event in stream:
         table.note(event)
     return stream.outcome
 
 
-def _tell(outcome: DispatchOutcome, table: DispatchTable, console: Console, *, quiet: bool) -> None:
+def _show_result(outcome: DispatchOutcome, table: DispatchTable, console: Console, *, quiet: bool) -> None:
     if not console.is_terminal:
         with console.capture() as printed:  # rich would end the process by itself if its output is closed
             console.print(table.render())
@@ -99,5 +99,5 @@ def _tell(outcome: DispatchOutcome, table: DispatchTable, console: Console, *, q
 
 def _exit_code(outcome: DispatchOutcome) -> int:
     if outcome.succeeded:
-        return Exit.COMPLETE
-    return Exit.TIMEOUT if any(turn.timed_out for turn in outcome.turns) else Exit.FAILED
+        return ExitCode.COMPLETE
+    return ExitCode.TIMEOUT if any(turn.timed_out for turn in outcome.turns) else ExitCode.FAILED

@@ -1,20 +1,20 @@
-"""How a supervised command ended: the exit code, the last line, the report for machines. Pure."""
+"""How a supervised command ended: the exit code, the last line, the report as JSON. Pure."""
 
 from dataclasses import dataclass
 from typing import Any
 
 from ..._text import printable
 from ...dispatch._command.command_result import CommandResult
-from ..exit_codes import Exit
+from ..exit_codes import ExitCode
 
 
 @dataclass(frozen=True, slots=True)
-class RunVerdict:
-    """What is to be said.
+class RunResult:
+    """The result of a run.
 
     pipe_closed: our output was closed.
     hurried:     a paused reader must not be waited for.
-    output_lost: some of the command's output was dropped, since its reader did not take it in time.
+    output_lost: some of the command's output was dropped, since it was not read in time.
     """
 
     result: CommandResult
@@ -24,16 +24,16 @@ class RunVerdict:
 
     @property
     def exit_code(self) -> int:
-        """The command's own code, but where that would hide what happened."""
+        """The command's own code, unless that would hide what happened."""
         result = self.result
         if self.pipe_closed:
-            return Exit.PIPE
+            return ExitCode.PIPE
         if result.outcome == "timeout":
-            return Exit.TIMEOUT
+            return ExitCode.TIMEOUT
         if result.ok:
-            return Exit.COMPLETE
+            return ExitCode.COMPLETE
         own = 128 + result.signal if result.signal else result.exit_code or 0
-        return own or (Exit.FAILED if result.outcome in ("failed", "incomplete") else Exit.COMPLETE)
+        return own or (ExitCode.FAILED if result.outcome in ("failed", "incomplete") else ExitCode.COMPLETE)
 
     def last_line(self) -> str:
         """Return what happened, which limit fired, and whether CPU deferred it, in one line."""

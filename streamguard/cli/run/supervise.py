@@ -23,10 +23,10 @@ from ...dispatch._command.command_watch import RawOutput
 from ...dispatch._formats import buffered_output
 from ...dispatch._process.spawn import CommandStartError
 from ...errors import UsageError
-from ..exit_codes import Exit
+from ..exit_codes import ExitCode
 from ..signals import handled
 from ..stdio import descriptor_of, has_room
-from .run_result import RunVerdict
+from .run_result import RunResult
 
 _ON_STALL_SECONDS = 9.0
 _ON_STALL_GRACE = 0.5
@@ -38,24 +38,24 @@ PATIENCE = 1.0
 RawStream = CommandStream[RawOutput]
 
 
-def supervise(command: Sequence[str], *, quiet: bool, on_stall: str | None, **options: Any) -> RunVerdict:
-    """Run *command* until it has ended, or was stopped; return how."""
+def supervise(command: Sequence[str], *, quiet: bool, on_stall: str | None, **options: Any) -> RunResult:
+    """Run *command* until it ends or is stopped; return its result."""
     if not quiet and (option := buffered_output(command)):
         _warn(f"{option} has the command print nothing before its end, and so look silent")
-    signals = _Signals()
-    with handled(signals.hear):
+    signals = _SignalPolicy()
+    with handled(signals.handle):
         try:
             stream = RawStream(_plan(command, on_stall, options))
         except UsageError as exc:
             raise click.UsageError(str(exc)) from None
         except CommandStartError as exc:
             raise _cannot_start(exc) from None
-        passage = _Passage(stream, signals)
+        through = _PassThrough(stream, signals)
         with stream:
             signals.attach(stream)
             for output in stream:
-                passage.write(output)
-    return RunVerdict(stream.result, passage.closed, passage.hurried, passage.output_lost or stream.overflowed)
+                through.write(output)
+    return RunResult(stream.result, through.closed, through.hurried, through.output_lost or stream.overflowed)
 
 
 def _plan(command: Sequence[str], on_stall: str | None, options: dict[str, Any]) -> CommandPlan:
@@ -71,10 +71,10 @@ def _plan(command: Sequence[str], on_stall: str | None, options: dict[str, Any])
     )
 
 
-class _Passage:
+class _PassThrough:
     """Writes what the command wrote, each piece at once, to the same of our outputs."""
 
-    def __init__(self, stream: RawStream, signals: "_Signals") -> None:
+    def __init__(self, stream: RawStream, signals: "_SignalPolicy") -> None:
         self._stream = stream
         self._signals = signals
         self._outputs: dict[str, IO[bytes]] = {"stdout": sys.stdout.buffer, "stderr": sys.stderr.buffer}
@@ -132,27 +132,27 @@ class _Passage:
         return True
 
 
-class _Signals:
+class _SignalPolicy:
     """Passes SIGINT on; ends the command at the other signals, and at a second SIGINT, and without a grace at a third one.
 
-    What comes before there is a command waits for it.
+    A signal that arrives before the command has started is kept until then.
     """
 
     def __init__(self) -> None:
         self.ending = False
-        """Whether there was one that ends the command; one that was only passed on to it does not."""
+        """Whether a signal that ends the command has arrived; one that was only passed on does not count."""
         self._stream: RawStream | None = None
         self._early: list[int] = []
         self._interrupts = 0
 
     def attach(self, stream: RawStream) -> None:
-        """Tell *stream* what came, and what comes."""
+        """Pass the signals that have arrived, and those that follow, on to *stream*."""
         self._stream = stream
         while self._early:
-            self.hear(self._early.pop(0))
+            self.handle(self._early.pop(0))
 
-    def hear(self, number: int) -> None:
-        """Do what the signal *number* asks for. It runs in a signal handler."""
+    def handle(self, number: int) -> None:
+        """Act on signal *number*. It runs in a signal handler."""
         if self._stream is None:
             self._early.append(number)
         elif number == signal.SIGINT:
@@ -174,7 +174,7 @@ class _Signals:
 
 
 def _at_once(descriptor: int) -> int:
-    """Return how many bytes can be written there without being held where there is room: a pipe's page, a file's all."""
+    """Return how many bytes a write takes without blocking once there is room: a page for a pipe, all for a file."""
     return sys.maxsize if stat.S_ISREG(os.fstat(descriptor).st_mode) else select.PIPE_BUF
 
 
@@ -204,11 +204,11 @@ def _on_stall(shell: str) -> Callable[[Stall], None]:
 
 
 class _NotFound(click.ClickException):
-    exit_code = Exit.NOT_FOUND
+    exit_code = ExitCode.NOT_FOUND
 
 
 class _NotExecutable(click.ClickException):
-    exit_code = Exit.NOT_EXECUTABLE
+    exit_code = ExitCode.NOT_EXECUTABLE
 
 
 def _cannot_start(exc: CommandStartError) -> click.ClickException:

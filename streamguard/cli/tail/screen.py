@@ -1,4 +1,4 @@
-"""What a person sees of a tail: the chunks, and on standard error the status line and notes."""
+"""The display of `tail`: the chunks, and on standard error the status line and notes."""
 
 import math
 import shutil
@@ -14,23 +14,23 @@ from ..._stream import HEARTBEAT, StreamReport
 from ..._text import printable
 from ..output import Output, reader_has_left
 from .status_line import StatusLine, status_text
-from .tail_options import Ask
+from .tail_options import TailOptions
 
 _TICK = 0.25
 """Seconds between two looks at a silent stream."""
 
 
 class Screen:
-    """Shows one stream. A terminal gets the status line; `--heartbeat` adds a note after each so much silence."""
+    """Shows one stream. A terminal gets the status line; `--heartbeat` adds a note after each such period of silence."""
 
-    def __init__(self, ask: Ask, limits: Timeouts) -> None:
+    def __init__(self, options: TailOptions, limits: Timeouts) -> None:
         self._limits = limits
-        self._quiet = ask.quiet
+        self._quiet = options.quiet
         self._out = sys.stdout.buffer
         self._beside_text = sys.stdout.isatty()
-        self._output = Output(self._out, decode=ask.decode, reasoning=ask.reasoning, terminal=self._beside_text)
+        self._output = Output(self._out, decode=options.decode, reasoning=options.reasoning, terminal=self._beside_text)
         self._status = self._status_line()
-        self._note_after = math.inf if ask.heartbeat is None or ask.quiet else ask.heartbeat
+        self._note_after = math.inf if options.heartbeat is None or options.quiet else options.heartbeat
         self._quiet_since = self._drawn = monotonic()
         self.tick = min(self._note_after, _TICK)
 
@@ -63,7 +63,7 @@ class Screen:
         self._draw(report, HEARTBEAT.phase, HEARTBEAT.silence)
 
     def retrying(self, state: tenacity.RetryCallState) -> None:
-        """Say that an attempt failed and another one follows: tenacity's `before_sleep`."""
+        """Note that an attempt failed and another one follows: tenacity's `before_sleep`."""
         error = state.outcome.exception() if state.outcome else None
         pause = state.next_action.sleep if state.next_action else 0.0
         phase = getattr(error, "phase", "?")

@@ -6,7 +6,7 @@ from ..._core import Timeouts
 from ..._stream import StreamReport
 from ..._text import counted
 
-# Index (which scrolls, if it must) and one up again make room below; between save and restore the cursor is lent.
+# Index (which scrolls, if it must) and one up again make room below; the cursor moves only between save and restore.
 _ROOM_BELOW = "\x1bD\x1b[A"
 _BELOW, _BACK = "\x1b7\x1b[B\r\x1b[K", "\x1b8"
 
@@ -20,12 +20,12 @@ class StatusLine:
         self._shown = False
 
     def show(self, text: str) -> None:
-        """Put *text* there, in place of what is there."""
+        """Show *text*, in place of the previous text."""
         self._put(f"{_ROOM_BELOW}{_BELOW}\x1b[2m{text[: self._width - 1]}\x1b[0m{_BACK}")
         self._shown = True
 
     def clear(self) -> None:
-        """Take the line away: before anything else is written."""
+        """Remove the line, before anything else is written."""
         if self._shown:
             self._put(f"{_BELOW}{_BACK}")
             self._shown = False

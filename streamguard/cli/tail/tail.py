@@ -14,8 +14,8 @@ from ..signals import raised
 from ..stdio import write_record
 from ..values import read_body, read_duration, read_headers, read_token
 from .screen import Screen
-from .tail_options import Ask
-from .tail_result import Verdict
+from .tail_options import TailOptions
+from .tail_result import TailResult
 
 Command = Callable[..., None]
 
@@ -55,47 +55,58 @@ def _limit(name: str, what: str) -> Callable[[Command], Command]:
     type=click.IntRange(min=0),
     default=0,
     metavar="N",
-    help="Try again up to N times after a timeout, only before the first chunk. Default: 0.",
+    help="Up to N more attempts after a timeout before the first chunk. A repeated POST may be billed twice. Default: 0.",
 )
 @click.option(
     "--decode",
     type=click.Choice(["chat", "events", "json", "bytes"]),
     default="chat",
-    help="What to print: the text of a chat, a line for each event, JSON lines, or the body as it comes. Default: chat.",
+    help="What to print: the text of a chat, a line for each event, JSON lines, or the body unchanged. Default: chat.",
 )
 @click.option(
-    "--strict/--no-strict", default=True, help="Whether an end without an end marker is an error. Default: it is."
+    "--strict/--no-strict",
+    default=True,
+    help="Whether a stream that ends without its end marker is an error. Default: it is.",
 )
 @click.option("--reasoning", is_flag=True, help="Show a chat's reasoning, dimmed, on standard error.")
-@_limit("heartbeat", "Say on standard error that nothing comes, each time after so much silence.")
+@_limit("heartbeat", "Write a line to standard error after every DURATION of silence.")
 @click.option("--insecure", is_flag=True, help="Do not verify the server's certificate.")
-@click.option("--cacert", type=click.Path(exists=True), metavar="FILE", help="The authority's certificate.")
+@click.option(
+    "--cacert",
+    type=click.Path(exists=True),
+    metavar="FILE",
+    help="The file with the authority that signed the certificate.",
+)
 @click.option(
     "--report",
     type=click.File("w", encoding="utf-8", lazy=False),
     metavar="FILE",
-    help="Write what happened to this file, as JSON.",
+    help="Write the report to this file as JSON; - is standard output.",
 )
 @click.option("-q", "--quiet", is_flag=True, help="Write nothing to standard error unless the stream fails.")
 @click.pass_context
 def tail(ctx: click.Context, /, **options: Any) -> None:
-    """Request URL and print its stream as it comes, under limits on silence.
+    """Print a stream as it arrives, with limits on silence.
 
-    A DURATION is 250ms, 90s, 2m, 1.5h, or seconds; 0 or off switches a limit off. Limits that are not given come from the
-    environment (STREAMGUARD_IDLE=90s), else from the defaults.
+    \b
+    Example: streamguard tail https://api.example.com/v1/chat/completions
+        --auth-env KEY --data @request.json --idle 20s --total 5m
 
-    Exit code: 0 complete, 124 a limit fired, 1 any other failure, 2 wrong usage, 128 + N for signal N (130 for Ctrl-C).
-    Neither keys nor the values of headers are repeated in any message.
+    A DURATION is 250ms, 90s, 2m, 1.5h, or seconds; 0 or off disables a limit. A limit that is not given comes from the
+    environment (STREAMGUARD_IDLE=90s), else from the default.
+
+    Exit code: 0 complete, 124 a limit fired, 1 any other failure, 2 invalid usage, 128 + N for signal N (130 for Ctrl-C).
+    No message repeats a key or the value of a header.
     """
-    if ctx.args:  # click's own complaint would quote them: half of an unquoted header, say
-        raise click.UsageError("there are arguments too many: quote each value, as in -H 'Name: value'.")
-    verdict = _run(Ask(**options))
-    _tell(verdict, options["report"], quiet=options["quiet"])
-    ctx.exit(verdict.exit)
+    if ctx.args:  # click's own message would quote them: half of an unquoted header, say
+        raise click.UsageError("too many arguments: quote each value, as in -H 'Name: value'.")
+    result = _run(TailOptions(**options))
+    _show_result(result, options["report"], quiet=options["quiet"])
+    ctx.exit(result.exit)
 
 
-def _run(ask: Ask) -> Verdict:
-    limits, screen, stream = _prepare(ask)
+def _run(options: TailOptions) -> TailResult:
+    limits, screen, stream = _prepare(options)
     error: StreamguardError | KeyboardInterrupt | BrokenPipeError | None = None
     try:
         with raised(), screen, contextlib.closing(stream):
@@ -104,26 +115,30 @@ def _run(ask: Ask) -> Verdict:
         error = exc
     if not isinstance(error, BrokenPipeError):
         screen.finish()
-    if error is None and ask.decode == "chat" and not ask.quiet:
+    if error is None and options.decode == "chat" and not options.quiet:
         for call in stream.message.tool_calls:
             screen.note(f"tool call: {call.name} {call.arguments}")
-    return Verdict(stream.report, error, limits, ask.secrets())
+    return TailResult(stream.report, error, limits, options.secrets())
 
 
-def _prepare(ask: Ask) -> tuple[Timeouts, Screen, GuardedStream[Any]]:
-    if ask.insecure and ask.cacert:
-        raise click.UsageError("--insecure and --cacert contradict each other.")
-    if ask.token and "Authorization" in ask.headers:
-        raise click.UsageError("--auth-env and an Authorization header contradict each other.")
-    if ask.insecure:
+def _prepare(options: TailOptions) -> tuple[Timeouts, Screen, GuardedStream[Any]]:
+    if options.insecure and options.cacert:
+        raise click.UsageError("--insecure and --cacert cannot be combined.")
+    if options.token and "Authorization" in options.headers:
+        raise click.UsageError("--auth-env and an Authorization header cannot be combined.")
+    if options.insecure:
         urllib3.disable_warnings(urllib3.exceptions.InsecureRequestWarning)
     try:
-        limits = ask.limits()
-        screen = Screen(ask, limits)
-        keywords = ask.keywords(screen.retrying)
-        return limits, screen, guarded_stream(ask.method, ask.url, timeouts=limits, heartbeat=screen.tick, **keywords)
+        limits = options.limits()
+        screen = Screen(options, limits)
+        keywords = options.keywords(screen.retrying)
+        return (
+            limits,
+            screen,
+            guarded_stream(options.method, options.url, timeouts=limits, heartbeat=screen.tick, **keywords),
+        )
     except UsageError as exc:
-        raise click.UsageError(ask.secrets().hidden(str(exc))) from None
+        raise click.UsageError(options.secrets().hidden(str(exc))) from None
 
 
 def _show(stream: GuardedStream[Any], screen: Screen) -> None:
@@ -134,13 +149,13 @@ def _show(stream: GuardedStream[Any], screen: Screen) -> None:
             screen.chunk(chunk, stream.report)
 
 
-def _tell(verdict: Verdict, report: Any, *, quiet: bool) -> None:
+def _show_result(result: TailResult, report: Any, *, quiet: bool) -> None:
     if report is not None:
-        write_record(verdict.record(), report)
-    if isinstance(verdict.error, BrokenPipeError):
-        raise verdict.error
-    if quiet and not verdict.exit:
+        write_record(result.record(), report)
+    if isinstance(result.error, BrokenPipeError):
+        raise result.error
+    if quiet and not result.exit:
         return
-    if verdict.message:
-        click.echo(verdict.message, err=True)
-    click.echo(verdict.last_line(), err=True)
+    if result.message:
+        click.echo(result.message, err=True)
+    click.echo(result.last_line(), err=True)

@@ -1,4 +1,4 @@
-"""What `tail` was asked to do, and the call that this means."""
+"""The options of `tail`, and the call that they make."""
 
 import json
 import re
@@ -17,7 +17,7 @@ _SHORTEST_SECRET = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ask:
+class TailOptions:
     """The arguments of `streamguard tail`, by the names of its options. Durations are seconds; infinity is off."""
 
     url: str = field(repr=False)
@@ -43,7 +43,7 @@ class Ask:
 
     @property
     def method(self) -> str:
-        """The method that was asked for; else POST if there is a body, else GET."""
+        """The given method; else POST with a body, else GET."""
         return self.request or ("GET" if self.data is None else "POST")
 
     def limits(self) -> Timeouts:
@@ -67,7 +67,7 @@ class Ask:
         }
 
     def secrets(self) -> "Secrets":
-        """Return what must not be seen in any message."""
+        """Return what no message may contain."""
         parts = [self.token, *self.headers.values(), *_secrets_of(self.url)]
         return Secrets(word for part in parts if part for word in (part, *part.split()))
 
@@ -77,7 +77,7 @@ class Ask:
 
 
 class Secrets:
-    """Hides words in texts that others wrote: a server's error message may repeat the key that it refuses."""
+    """Hides words in the text of others: a server's error message may repeat the key that it refuses."""
 
     def __init__(self, words: Iterator[str]) -> None:
         longest_first = sorted({word for word in words if len(word) >= _SHORTEST_SECRET}, key=len, reverse=True)

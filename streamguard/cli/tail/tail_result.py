@@ -1,4 +1,4 @@
-"""How a tail ended: its exit code, its last words, its report for machines. Pure."""
+"""How a tail ended: its exit code, its last line, its report as JSON. Pure."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -6,16 +6,17 @@ from typing import Any
 from ..._core import Timeouts
 from ..._core.limits import LIMITS
 from ..._stream import StreamReport
+from ..._svg import format_seconds
 from ..._text import counted, printable
 from ...errors import DeadlineExceededError, StreamguardError, TransportTimeoutError, UsageError
-from ..exit_codes import Exit
+from ..exit_codes import ExitCode
 from ..signals import Terminated
 from .tail_options import Secrets
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
-    """What is to be said about a stream that is over: *error* is what ended it, None if it came to its own end."""
+class TailResult:
+    """How a stream ended: *error* ended it, or is None if the stream reached its own end."""
 
     report: StreamReport
     error: StreamguardError | KeyboardInterrupt | BrokenPipeError | None
@@ -26,27 +27,27 @@ class Verdict:
     def exit(self) -> int:
         """The exit code."""
         if self.error is None:
-            return Exit.COMPLETE
+            return ExitCode.COMPLETE
         if isinstance(self.error, Terminated):
             return 128 + self.error.number
         if isinstance(self.error, KeyboardInterrupt):
-            return Exit.INTERRUPTED
+            return ExitCode.INTERRUPTED
         if isinstance(self.error, BrokenPipeError):
-            return Exit.PIPE
+            return ExitCode.PIPE
         if isinstance(self.error, UsageError):
-            return Exit.USAGE
-        return Exit.TIMEOUT if isinstance(self.error, TimeoutError) else Exit.FAILED
+            return ExitCode.USAGE
+        return ExitCode.TIMEOUT if isinstance(self.error, TimeoutError) else ExitCode.FAILED
 
     @property
     def message(self) -> str | None:
-        """The error's own words, in one line, without secrets."""
+        """The error's message on one line, without secrets."""
         if not isinstance(self.error, StreamguardError):
             return None
         return " ".join(printable(self.secrets.hidden(str(self.error))).split())
 
     @property
     def limit(self) -> str | None:
-        """The name of the limit that fired. A timeout of the system's own has none."""
+        """The name of the limit that fired. A timeout of the operating system has none."""
         if isinstance(self.error, DeadlineExceededError):
             return "total"
         if isinstance(self.error, TransportTimeoutError) and self.error.limit is not None:
@@ -62,10 +63,10 @@ class Verdict:
                 counted(report.chunks, "chunk"),
                 counted(report.bytes, "byte"),
                 counted(report.comments, "heartbeat"),
-                f"headers after {_seconds(report.time_to_headers)}",
-                f"first chunk after {_seconds(report.time_to_first_chunk)}",
-                f"longest gap {_seconds(report.max_gap)}",
-                f"{report.lifetime:.2f} s in all",
+                f"headers after {format_seconds(report.time_to_headers)}",
+                f"first chunk after {format_seconds(report.time_to_first_chunk)}",
+                f"longest gap {format_seconds(report.max_gap)}",
+                f"{format_seconds(report.lifetime)} in all",
                 f"id {report.id}",
             )
         )
@@ -93,7 +94,3 @@ class Verdict:
     def _source(self, limit: str) -> str:
         source = self.limits.source(limit)
         return f"--{limit}" if source == "argument" else source.replace("argument", "--idle")
-
-
-def _seconds(value: float | None) -> str:
-    return "-" if value is None else f"{value:.2f} s"

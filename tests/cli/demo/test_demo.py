@@ -10,9 +10,9 @@ import pytest
 from rich.console import Console
 
 from streamguard.cli.demo import demo, demo_scenes
-from streamguard.cli.demo.demo_console import Stage
-from streamguard.cli.demo.demo_scenes import Act
-from streamguard.cli.exit_codes import Exit
+from streamguard.cli.demo.demo_console import DemoConsole
+from streamguard.cli.demo.demo_scenes import DemoScene
+from streamguard.cli.exit_codes import ExitCode
 
 from ..runs import process
 
@@ -43,7 +43,7 @@ def played() -> Played:
 def test_everything_shown_really_happened(played: Played) -> None:
     """It exits 0 only after its own claims hold; without a terminal it is plain ASCII text."""
     assert (played.code, played.err) == (0, "")
-    assert "claims, and they hold" in played.out
+    assert "claims were checked" in played.out
     assert "\x1b" not in played.out
     assert "\r" not in played.out
 
@@ -102,19 +102,19 @@ def test_ctrl_c_leaves_cleanly() -> None:
         os.close(slave)
 
 
-def act(name: str, *claims: tuple[str, bool]) -> Act:
-    return Act(name, (name, "1", "idle", "0", "timeout", "1.0 s", "never left"), claims)
+def scene(name: str, *claims: tuple[str, bool]) -> DemoScene:
+    return DemoScene(name, (name, "1", "idle", "0", "timeout", "1.0 s", "never left"), claims)
 
 
-def told(width: int, *played: Act) -> tuple[Exit, str]:
+def told(width: int, *played: DemoScene) -> tuple[ExitCode, str]:
     out = io.StringIO()
-    code = demo.finale(Stage(Console(file=out, width=width)), played)
+    code = demo.finale(DemoConsole(Console(file=out, width=width)), played)
     return code, out.getvalue()
 
 
 def test_a_claim_that_fails_is_said_and_ends_with_1() -> None:
     """If one thing did not happen as it was told, the demo says which, and exits with 1."""
-    code, out = told(100, act("one", ("it rained", True)), act("two", ("it shone", False), ("it blew", True)))
+    code, out = told(100, scene("one", ("it rained", True)), scene("two", ("it shone", False), ("it blew", True)))
     assert code == 1
     assert "This did not happen: two: it shone" in out
     assert "hold" not in out
@@ -122,7 +122,7 @@ def test_a_claim_that_fails_is_said_and_ends_with_1() -> None:
 
 def test_a_narrow_terminal_gets_lists() -> None:
     """Where the table does not fit, each row becomes a list, and no line is cut."""
-    code, out = told(30, act("one", ("it rained", True)))
+    code, out = told(30, scene("one", ("it rained", True)))
     assert code == 0
     assert "one\n  attempts: 1\n  phase: idle\n" in out
     assert max(map(len, out.splitlines())) <= 30
@@ -131,8 +131,8 @@ def test_a_narrow_terminal_gets_lists() -> None:
 def test_words_are_wrapped_between_words() -> None:
     """Streamed words go to the next line whole, on any width."""
     out = io.StringIO()
-    stage = Stage(Console(file=out, width=12))
+    console = DemoConsole(Console(file=out, width=12))
     for word in ("The", " tide", " comes", " in", " twice"):
-        stage.word(word)
-    stage.end_words()
+        console.word(word)
+    console.end_words()
     assert out.getvalue() == "The tide\ncomes in\ntwice\n"

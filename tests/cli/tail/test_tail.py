@@ -261,7 +261,7 @@ def test_certificates_are_verified(streamguard_tls_gateway: MakeGateway) -> None
         (["http://127.0.0.1:9", "--data", "@/no/such/file"], "No such file"),
         (["http://127.0.0.1:9", "--report", "/no/such/directory/file"], "--report"),
         (["http://127.0.0.1:9", "another"], "quote each value"),
-        (["http://127.0.0.1:9", "-H", "Authorization: a", "--auth-env", "HOME"], "contradict"),
+        (["http://127.0.0.1:9", "-H", "Authorization: a", "--auth-env", "HOME"], "cannot be combined"),
     ],
 )
 def test_wrong_usage_ends_with_2(args: list[str], complaint: str) -> None:

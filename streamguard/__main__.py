@@ -1,0 +1,5 @@
+"""`python -m streamguard`."""
+
+from .cli import main
+
+main(prog_name="streamguard")
