@@ -4,7 +4,15 @@ from .adapter import Adapter, RefusedHeaderError
 from .body import drain, read_at_most, read_blocks
 from .gunzip import unpack_gzip
 from .response_info import QUOTED_BYTES, not_event_stream, request_id, retry_after, status_error
-from .sockets import CutError, SocketGuard, attach_response, current_guard, find_socket, guard_in_force
+from .sockets import (
+    CutError,
+    SocketGuard,
+    attach_response,
+    current_guard,
+    find_socket,
+    guard_in_force,
+    require_close_notify,
+)
 
 __all__ = [
     "QUOTED_BYTES",
@@ -21,6 +29,7 @@ __all__ = [
     "read_at_most",
     "read_blocks",
     "request_id",
+    "require_close_notify",
     "retry_after",
     "status_error",
     "unpack_gzip",

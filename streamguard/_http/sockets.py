@@ -15,7 +15,7 @@ import os
 import socket
 import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 import requests
@@ -222,6 +222,16 @@ def find_socket(response: requests.Response) -> Any | None:
         if _is_open_socket(sock):
             return sock
     return None
+
+
+def require_close_notify(headers: Mapping[str, str], sock: Any) -> None:
+    """Let a TLS body that only the end of its connection ends raise `SSLEOFError` if that end is not announced.
+
+    Python's ssl takes an end without close_notify for a good one otherwise; it may be an attacker's, or a cut.
+    """
+    delimited = "chunked" in headers.get("transfer-encoding", "").lower() or headers.get("content-length", "").isdigit()
+    if not delimited and hasattr(sock, "suppress_ragged_eofs"):
+        sock.suppress_ragged_eofs = False
 
 
 def attach_response(guard: SocketGuard, response: requests.Response) -> bool:

@@ -120,14 +120,16 @@ class EndRules:
     def _judge(self, completion: Completion) -> None:
         """The body has ended, or its end marker came: it is complete, or not."""
         self._attempt.drain()
-        decoder, options = self._attempt.decoder, self._options
+        decoder, options, missing = self._attempt.decoder, self._options, self._attempt.missing
+        if missing and completion is Completion.ANYWHERE:
+            completion = Completion.OPEN
         vouched = completion is Completion.ANYWHERE or options.assembler is None or self._recorder.chunks
         if decoder.is_foreign:
             self.reading_failed(not_event_stream(self._attempt.response, decoder.strays))
         elif completion is not Completion.OPEN and vouched:
             self._complete("done" if completion is Completion.DONE else "eof")
         elif options.strict:
-            self._failed("error", self._failures.incomplete(decoder.missing, decoder.strays))
+            self._failed("error", self._failures.incomplete(missing or decoder.missing, decoder.strays))
         else:
             self._attempt.cut()
             self._end("incomplete", Over(), "eof")

@@ -18,6 +18,7 @@ from .sources.detect import url_of
 from .sources.open_source import OpenSource, SourceHold, can_be_opened, check_source, gives_message, open_source
 from .stream import GuardedStream
 from .upstream.attempt import BodyBlock, Item, Opened, read_response
+from .upstream.cut_off import noting_cut_off
 from .upstream.decode import ObjectDecoder, assembler_of
 from .upstream.retry import before_first_chunk
 
@@ -122,11 +123,12 @@ class _GivenSource:
             read_response(reading.response, feed, sockets, event_stream=self.decode != "bytes")
             return
         whole = self.decode is None or (reading.objects and callable(self.decode))
-        decoder = ObjectDecoder(may_be_empty=reading.may_be_empty) if whole else None
+        decoder = ObjectDecoder(reading.watcher, may_be_empty=reading.may_be_empty) if whole else None
         feed.put(Opened(reading.response, monotonic(), decoder=decoder))
-        for block in reading.blocks or ():
-            sockets.check()
-            self._put(feed, block, whole)
+        with noting_cut_off(feed):
+            for block in reading.blocks or ():
+                sockets.check()
+                self._put(feed, block, whole)
         sockets.check()
 
     def _put(self, feed: Feed, block: Any, whole: bool) -> None:

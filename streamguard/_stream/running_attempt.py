@@ -20,6 +20,7 @@ from .recorder import Recorder
 from .stream_notifier import StreamNotifier
 from .timing.clocks import Phase, StreamClocks
 from .upstream.attempt import BAD_BODY_SECONDS, BodyBlock, Opened, Rejected
+from .upstream.cut_off import CutOff
 from .upstream.decode import Decoder
 
 _DRAIN_SECONDS = 0.05
@@ -43,6 +44,8 @@ class RunningAttempt:
         self.is_open = False
         """Whether the headers are here, and the response is what was asked for."""
         self.body_ended = False
+        self.missing = ""
+        """What the body may lack, if its framing cannot vouch for its end."""
         self.rejection: StreamguardError | None = None
         """The error for a response that is not a stream, as long as its body is being read."""
         self.arrived = 0.0
@@ -93,6 +96,8 @@ class RunningAttempt:
                 self._note_headers(item)
                 self.rejection = item.error
                 self._clocks.rejected(2 * BAD_BODY_SECONDS)
+            case CutOff():
+                self.missing = item.missing
             case End() if not self._token.cancelled:
                 self.body_ended, self.arrived = True, monotonic()
                 return self.decoder.finish()
@@ -113,7 +118,7 @@ class RunningAttempt:
 
     def forget(self) -> None:
         """Drop what the attempt that failed has left to judge: the pause before the next one begins."""
-        self.body_ended, self.rejection, self.decoder = False, None, self._make_decoder()
+        self.body_ended, self.missing, self.rejection, self.decoder = False, "", None, self._make_decoder()
 
     def leave(self) -> Iterator[Any]:
         """Cut; return the chunks of what had arrived and was not yet taken."""

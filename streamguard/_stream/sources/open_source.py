@@ -32,10 +32,13 @@ import urllib3
 
 from ..._core.cancel import CancelToken
 from ..._core.thread_hooks import run_thread_hooks
-from ..._http import SocketGuard, attach_response, find_socket
+from ..._http import SocketGuard, attach_response, find_socket, require_close_notify
 from ...errors import UsageError
 from ...telemetry.events import CloserFailed
 from ...telemetry.hooks import defer
+from ..upstream.aws_events import AwsEventWatcher, MessageLengths
+from ..upstream.cut_off import CutOffError
+from ..upstream.decode import EndWatcher
 from .descriptors import read_descriptor, take_buffered
 from .detect import (
     below,
@@ -63,6 +66,8 @@ class OpenSource:
     """Whether it gives objects, not bytes."""
     may_be_empty: bool = True
     """Whether an end without a single item is a complete one."""
+    watcher: EndWatcher | None = None
+    """What notices the end of the objects, if it is not one of the model APIs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,8 +182,34 @@ def _open_urllib3(raw: Any, hold: SourceHold) -> OpenSource:
 
 
 def _open_botocore(stream: Any, hold: SourceHold) -> OpenSource:
-    view = _open_requests(view_of_urllib3(stream._raw_stream), hold).response
-    return OpenSource(view, iter(stream), objects=True)
+    raw = stream._raw_stream
+    view = _open_requests(view_of_urllib3(raw), hold).response
+    if not hasattr(stream, "_event_generator"):  # a body of bytes
+        return OpenSource(view, iter(stream), objects=True)
+    body = stream._raw_stream = _WatchedBody(raw)
+    return OpenSource(view, _whole_messages(stream, body), objects=True, watcher=AwsEventWatcher())
+
+
+class _WatchedBody:
+    """A raw body whose messages are followed: botocore itself drops a last one that is not whole."""
+
+    def __init__(self, raw: Any) -> None:
+        self.messages = MessageLengths()
+        self._raw = raw
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._raw, name)
+
+    def stream(self) -> Iterator[bytes]:
+        for block in self._raw.stream():
+            self.messages.take(block)
+            yield block
+
+
+def _whole_messages(stream: Any, body: _WatchedBody) -> Iterator[Any]:
+    yield from stream
+    if body.messages.amid:
+        raise CutOffError("the event stream ended in the middle of a message")
 
 
 def _open_http_client(response: http.client.HTTPResponse, hold: SourceHold) -> OpenSource:
@@ -209,6 +240,7 @@ def _hold_httpx(stream: Any, response: Any, hold: SourceHold) -> None:
     network = response.extensions.get("network_stream")
     sock = None if network is None else network.get_extra_info("socket")
     if sock is not None and not response.is_closed:  # else a mock, or a body that is here already
+        require_close_notify(response.headers, sock)
         hold.guard.attach("httpx", sock)
         response.close = _detach_first(hold.guard, response.close)
 

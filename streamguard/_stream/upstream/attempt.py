@@ -23,11 +23,13 @@ from ..._http import (
     not_event_stream,
     read_at_most,
     read_blocks,
+    require_close_notify,
     status_error,
 )
 from ...errors import StreamguardError
 from ..timing.clocks import Phase
 from .attribution import is_refusal, unusable_redirect
+from .cut_off import noting_cut_off
 from .decode import Decoder
 from .request import RequestPlan
 
@@ -136,13 +138,15 @@ def read_response(
     guard.check()
     if response.status_code >= 400:
         _reject_status(response, feed)
+    require_close_notify(response.headers, find_socket(response))
     blocks = read_blocks(response)
-    if event_stream:
-        blocks = _event_stream(asked_for_stream, response, blocks, feed)
-    feed.put(Opened(response, monotonic()))
-    for block in blocks:
-        guard.check()
-        feed.put(BodyBlock(block, monotonic()), len(block))
+    with noting_cut_off(feed):
+        if event_stream:
+            blocks = _event_stream(asked_for_stream, response, blocks, feed)
+        feed.put(Opened(response, monotonic()))
+        for block in blocks:
+            guard.check()
+            feed.put(BodyBlock(block, monotonic()), len(block))
     guard.check()
 
 

@@ -211,10 +211,25 @@ class AnthropicStreamDecoder(ChatStreamDecoder):
     _frames = AnthropicDecoder
 
 
+class EndWatcher(Protocol):
+    """Notice how a stream of decoded items says that it is complete."""
+
+    @property
+    def known(self) -> bool: ...
+    @property
+    def done(self) -> bool: ...
+    @property
+    def finished(self) -> bool: ...
+    @property
+    def settled(self) -> bool: ...
+    def see(self, item: object) -> None: ...
+
+
 class ObjectDecoder:
     """Items that need no decoding. If their API is known, so is how the stream ends.
 
-    *may_be_empty*: whether an end without a single item is a complete one. *choices*: how many the request asks for.
+    *watcher* notices that end, by default for the model APIs. *may_be_empty*: whether an end without a single item is a
+    complete one. *choices*: how many the request asks for.
     """
 
     comments = 0
@@ -222,8 +237,8 @@ class ObjectDecoder:
     is_foreign = False
     missing = "the stream ended before it said that it was complete"
 
-    def __init__(self, *, may_be_empty: bool = True, choices: int = 1) -> None:
-        self._watcher = ObjectWatcher(choices)
+    def __init__(self, watcher: EndWatcher | None = None, *, may_be_empty: bool = True, choices: int = 1) -> None:
+        self._watcher = watcher or ObjectWatcher(choices)
         self._empty = not may_be_empty
 
     @property
@@ -241,7 +256,7 @@ class ObjectDecoder:
         return iter(())
 
 
-def _completion_of(decoder: FrameDecoder | ObjectWatcher) -> Completion:
+def _completion_of(decoder: FrameDecoder | EndWatcher) -> Completion:
     if decoder.done:
         return Completion.DONE
     if decoder.finished:
