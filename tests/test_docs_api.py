@@ -16,6 +16,7 @@ import streamguard.journal
 import streamguard.testing
 from streamguard import errors
 from streamguard._chain.step_status import RUN_STATUSES, STEP_STATUSES
+from streamguard._core import limits
 from streamguard._stream.guarded import GuardedKeywords
 from streamguard._stream.timing.clocks import Phase
 from streamguard.dispatch import CommandStartError, RecordStore
@@ -30,7 +31,6 @@ TESTING_NAMES = sorted(streamguard.testing.__all__)
 DISPATCH_NAMES = sorted(streamguard.dispatch.__all__)
 JOURNAL_NAMES = sorted(streamguard.journal.__all__)
 ERRORS = {**{name: getattr(errors, name) for name in errors.__all__}, "CommandStartError": CommandStartError}
-LIMITS = ("connect", "response", "first", "idle", "dead", "total")
 
 
 def page(name: str) -> str:
@@ -175,7 +175,7 @@ def test_the_error_tree_is_the_tree() -> None:
         assert indent[name] == indent[next(base for base in bases if base in indent)] + 4
 
 
-@pytest.mark.parametrize("limit", LIMITS)
+@pytest.mark.parametrize("limit", limits.LIMITS)
 def test_limits_and_their_defaults_are_true(limit: str) -> None:
     """The table in limits.md has each limit with the default that the code has, and its environment variable."""
     row = next(line for line in page("limits.md").splitlines() if line.startswith(f"| `{limit}` |"))

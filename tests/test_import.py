@@ -13,12 +13,15 @@ TRIED_WHERE_INSTALLED = {"socks", "tornado"}  # by requests (PySocks), by tenaci
 ALLOWED = DEPENDENCIES | NEEDED_BY_REQUESTS | TRIED_WHERE_INSTALLED | {"streamguard"}
 
 PROBE = """
-import json, signal, sys, threading
+import atexit, json, signal, sys, threading
 handlers = [signal.getsignal(number) for number in sorted(signal.valid_signals())]
 before = set(sys.modules)
+import requests, urllib3, sseclient, tenacity, logging
+at_exit = atexit._ncallbacks()
 import streamguard
 print(json.dumps({
     "modules": sorted(set(sys.modules) - before),
+    "at_exit": atexit._ncallbacks() - at_exit,
     "threads": [thread.name for thread in threading.enumerate()],
     "signals_untouched": handlers == [signal.getsignal(number) for number in sorted(signal.valid_signals())],
 }))
@@ -48,8 +51,9 @@ def test_import_loads_only_the_standard_library_and_the_four_dependencies(import
 
 
 def test_import_starts_nothing(imported: dict[str, Any]) -> None:
-    """The import starts no thread and installs no signal handler."""
+    """The import starts no thread, installs no signal handler and registers nothing for the exit."""
     assert imported["threads"] == ["MainThread"]
+    assert imported["at_exit"] == 0
     assert imported["signals_untouched"]
 
 

@@ -9,6 +9,7 @@ import os
 import re
 import warnings
 from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Final, Literal
 
@@ -30,15 +31,34 @@ class NotGiven:
 
 NOT_GIVEN: Final = NotGiven()
 
-LIMITS: Final[dict[str, float | None]] = {
-    "connect": 10.0,
-    "response": 120.0,
-    "first": 120.0,
-    "idle": 120.0,
-    "dead": None,
-    "total": None,
+
+@dataclass(frozen=True, slots=True)
+class LimitInfo:
+    """A row of the table of limits."""
+
+    name: str
+    default: float | None
+    """Seconds; None is off."""
+    meaning: str
+
+    @property
+    def variable(self) -> str:
+        """The environment variable that sets it."""
+        return f"STREAMGUARD_{self.name.upper()}"
+
+
+LIMITS: Final = {
+    info.name: info
+    for info in (
+        LimitInfo("connect", 10.0, "Until connected: DNS, TCP, proxy, TLS"),
+        LimitInfo("response", 120.0, "Until the response headers"),
+        LimitInfo("first", 120.0, "From the headers to the first chunk"),
+        LimitInfo("idle", 120.0, "Between two chunks"),
+        LimitInfo("dead", None, "Between two bytes of any kind, heartbeats too"),
+        LimitInfo("total", None, "The whole call, retries too"),
+    )
 }
-"""The names of the limits, in the order of a call, and their defaults in seconds; None is off."""
+"""The limits by name, in the order of a call."""
 _UNITS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "": 1.0}
 _DURATION: Final = re.compile(r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)\s*(ms|s|m|h|)")
 
@@ -232,8 +252,8 @@ def _resolve(
 ) -> tuple[dict[str, float | None], dict[str, str]]:
     values: dict[str, float | None] = {}
     sources: dict[str, str] = {}
-    for name, default in LIMITS.items():
-        values[name], sources[name] = _look_up(name, given, environ, default)
+    for name in LIMITS:
+        values[name], sources[name] = _look_up(name, given, environ)
     if sources["first"] == "default":
         values["first"], sources["first"] = values["idle"], f"as idle, {sources['idle']}"
     total = values["total"]
@@ -245,20 +265,18 @@ def _resolve(
     return values, sources
 
 
-def _look_up(
-    name: str, given: Mapping[str, float | None], environ: Mapping[str, str], default: float | None
-) -> tuple[float | None, str]:
+def _look_up(name: str, given: Mapping[str, float | None], environ: Mapping[str, str]) -> tuple[float | None, str]:
     if name in given:
         return given[name], "argument"
     if name in _configured:
         return _configured[name], "configure()"
-    variable = f"STREAMGUARD_{name.upper()}"
+    variable = LIMITS[name].variable
     if variable in environ:
         try:
             return _seconds_of_text(variable, environ[variable]), variable
         except ValueError as exc:
             warnings.warn(f"{variable} is ignored: {exc}", UserWarning, stacklevel=5)
-    return default, "default"
+    return LIMITS[name].default, "default"
 
 
 def _rebuild(given: dict[str, Any]) -> Timeouts:

@@ -55,6 +55,10 @@ class Feed:
         while self._given - self._taken > self._capacity and not self.token.cancelled:
             self._wait_for_room()
 
+    def has_room(self, size: int) -> bool:
+        """Whether `put()` of that size would not block."""
+        return self._given + size - self._taken <= self._capacity
+
     def take(self, size: int) -> None:
         """Note, on the consumer's side, that *size* bytes have been taken."""
         self._taken += size

@@ -13,11 +13,10 @@ from ._data.outcome import DispatchOutcome
 from ._data.status import CANCEL_ALL, USER_CANCEL
 from ._members.member import Member
 from ._turn.channel import Channel, MemberEvent
-from ._turn.dispatch_options import Prompt, limits_of, plan_of
-from ._turn.execution import DispatchPlan, Execution, Follow, Mode
+from ._turn.dispatch_options import DispatchPlan, Follow, Mode, Prompt, TurnLimits, limits_of, plan_of
+from ._turn.execution import Execution
 from ._turn.session_lock import SessionLocks
 from ._turn.slots import SlotTable
-from ._turn.timer import TurnLimits
 from ._turn.turn import Services
 
 if TYPE_CHECKING:

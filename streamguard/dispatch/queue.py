@@ -7,6 +7,7 @@ import queue
 import threading
 import uuid
 from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, TypeVar
 
@@ -18,9 +19,8 @@ from ..telemetry.logs import log_line
 from ..telemetry.pools import take_place
 from ._data.status import USER_CANCEL, ExecutionStatus, StatusAndReason
 from ._members.member import Member
-from ._turn.dispatch_options import by_name, limits_of
-from ._turn.execution import Execution, Mode
-from ._turn.timer import TurnLimits
+from ._turn.dispatch_options import Mode, TurnLimits, by_name, limits_of
+from ._turn.execution import Execution
 from .dispatcher import Dispatcher
 
 if TYPE_CHECKING:
@@ -112,7 +112,7 @@ class DispatchQueue:
             mode=mode,
             members=names,
             prompt=prompt,
-            options={name: getattr(limits, name) for name in ("output_timeout", "tool_timeout", "first")},
+            options=asdict(limits),
             status=ExecutionStatus.QUEUED,
             after=after,
         )

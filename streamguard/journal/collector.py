@@ -94,7 +94,3 @@ def recent_failures() -> list[JournalEntry]:
     """
     flush()
     return COLLECTOR.failures()
-
-
-recent = recent_failures
-"""The earlier name."""

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from streamguard import Timeouts, UsageError, configure
 from streamguard._core import NOT_GIVEN, parse_duration
 from streamguard._core.clock import longest_wait
+from streamguard._core.limits import LIMITS
 
 NAMES = ("connect", "response", "first", "idle", "dead", "total")
 PHASES = NAMES[:-1]
@@ -54,6 +55,13 @@ def test_the_defaults() -> None:
         "total": None,
     }
     assert {Timeouts().source(name) for name in NAMES if name != "first"} == {"default"}
+
+
+def test_the_table_of_limits() -> None:
+    """The table has the limits in the order of a call, each with its environment variable and its default."""
+    assert tuple(LIMITS) == NAMES
+    assert {name: info.default for name, info in LIMITS.items()} == values(Timeouts())
+    assert [info.variable for info in LIMITS.values()] == [f"STREAMGUARD_{name.upper()}" for name in NAMES]
 
 
 def test_first_is_as_idle_unless_given() -> None:

@@ -1,6 +1,7 @@
 """The dispatcher: arguments, parallel and serial, stops, the output timeout's setting, and its own end."""
 
 import contextlib
+import itertools
 import logging
 import threading
 import time
@@ -122,6 +123,20 @@ def test_cancel_all_stops_every_member_and_lets_none_begin(dispatcher: Dispatche
     assert (outcome.status, outcome.reason) == ("cancelled", "cancel_all")
 
 
+def test_an_execution_is_stopped_as_a_whole(dispatcher: Dispatcher) -> None:
+    """`cancel_all` stops each turn of its execution that still runs, and none of another execution."""
+    with dispatcher.stream("c", [hangs("d", "x")], "p") as other:
+        next(other)
+        with dispatcher.stream("c", [hangs("a", "x"), hangs("b", "x"), says("c", "x")], "p") as stream:
+            done = {event.member for event in itertools.islice(stream, 4) if event.event.kind is Kind.DONE}
+            assert done == {"c"}
+            assert stream.cancel_all()
+            outcome = stream.read()
+        assert dispatcher.stop("c", "d")
+    assert [outcome[name].reason for name in "abc"] == ["cancel_all", "cancel_all", "completed"]
+    assert other.outcome["d"].reason == "user_cancel"
+
+
 def test_a_member_stopped_before_its_start_never_runs(dispatcher: Dispatcher) -> None:
     """T33: a serial member that is stopped while it waits for its turn gets one `done`, and no run."""
     never = Told("b", [])
@@ -150,7 +165,7 @@ def test_a_callers_token_stops_all_of_it(dispatcher: Dispatcher) -> None:
 def test_an_unknown_member_in_stop(dispatcher: Dispatcher) -> None:
     """Stopping whom nobody knows is an error that names who takes part; where nothing runs, it is just too late."""
     with dispatcher.stream("c", [hangs("a")], "p") as stream:
-        with pytest.raises(UsageError, match="no member 'x' takes part in this dispatch: a do"):
+        with pytest.raises(UsageError, match="unknown member 'x': this dispatch has a"):
             stream.stop("x")
         with pytest.raises(UsageError, match="no member 'x'"):
             dispatcher.stop("c", "x")

@@ -8,6 +8,7 @@ import click
 import urllib3
 
 from ..._core import Timeouts
+from ..._core.limits import LIMITS
 from ..._stream import HEARTBEAT, GuardedStream, guarded_stream
 from ...errors import StreamguardError, UsageError
 from ..signals import raised
@@ -20,8 +21,17 @@ from .tail_result import TailResult
 Command = Callable[..., None]
 
 
-def _limit(name: str, what: str) -> Callable[[Command], Command]:
+def _duration(name: str, what: str) -> Callable[[Command], Command]:
     return click.option(f"--{name}", metavar="DURATION", callback=read_duration, help=what)
+
+
+def _limits(command: Command) -> Command:
+    """Add an option for each limit of the table."""
+    for info in reversed(LIMITS.values()):
+        default = "off" if info.default is None else f"{info.default:g}s"
+        what = f"{info.meaning}. Default: {'as --idle' if info.name == 'first' else default}."
+        command = _duration(info.name, what)(command)
+    return command
 
 
 @click.command(context_settings={"allow_extra_args": True})
@@ -44,12 +54,7 @@ def _limit(name: str, what: str) -> Callable[[Command], Command]:
     callback=read_body,
     help="The body: text, a file's content, or standard input. JSON is sent as application/json.",
 )
-@_limit("connect", "Until connected: DNS, TCP, proxy, TLS. Default: 10s.")
-@_limit("response", "Until the response headers. Default: 120s.")
-@_limit("first", "From the headers to the first chunk. Default: as --idle.")
-@_limit("idle", "Between two chunks. Default: 120s.")
-@_limit("dead", "Between two bytes of any kind, heartbeats too. Default: off.")
-@_limit("total", "The whole call, retries too. Default: off.")
+@_limits
 @click.option(
     "--retry",
     type=click.IntRange(min=0),
@@ -69,7 +74,7 @@ def _limit(name: str, what: str) -> Callable[[Command], Command]:
     help="Whether a stream that ends without its end marker is an error. Default: it is.",
 )
 @click.option("--reasoning", is_flag=True, help="Show a chat's reasoning, dimmed, on standard error.")
-@_limit("heartbeat", "Write a line to standard error after every DURATION of silence.")
+@_duration("heartbeat", "Write a line to standard error after every DURATION of silence.")
 @click.option("--insecure", is_flag=True, help="Do not verify the server's certificate.")
 @click.option(
     "--cacert",

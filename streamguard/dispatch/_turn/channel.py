@@ -1,14 +1,15 @@
-"""The queue that carries members' events to their reader, with room of its own for each member."""
+"""The queue that carries members' events to their reader. Each member has a share of its room."""
 
 import queue
 import threading
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from ..._core import CancelToken
 from ..._core.pump import Feed
 from ..._core.waits import take
 from .._data.turn_events import Event
+from .timer import Timer
 
 if TYPE_CHECKING:
     from .._data.outcome import DispatchOutcome
@@ -16,10 +17,12 @@ if TYPE_CHECKING:
 _CAPACITY = 1 << 18
 _OVERHEAD = 200
 
+_Items: TypeAlias = "queue.SimpleQueue[_Item | DispatchOutcome | BaseException]"
+
 
 @dataclass(frozen=True, slots=True)
 class MemberEvent:
-    """An event, and whose it is."""
+    """An event, with its member and turn."""
 
     member: str
     turn_id: str
@@ -33,30 +36,25 @@ class _Item:
     size: int
 
 
-def size_of(event: Event) -> int:
-    """Return about how many bytes an event holds."""
-    return len(event.text) + len(event.raw) + _OVERHEAD
-
-
 class Channel:
-    """All members' events in the order they came, for one reader.
+    """The events of all members, in the order in which they arrived, for one reader.
 
-    A member whose events are not read waits once a quarter of a megabyte is here; the others go on.
+    A member waits while 256 KiB of its events are unread; the others go on.
     """
 
     def __init__(self) -> None:
-        self._items: queue.SimpleQueue[_Item | DispatchOutcome | BaseException] = queue.SimpleQueue()
+        self._items: _Items = queue.SimpleQueue()
 
-    def inlet(self, member: str, turn_id: str, gate: CancelToken) -> "Inlet":
-        """Return one member's entrance; cancelling *gate* lets it wait for room no more."""
-        return Inlet(self._items, member, turn_id, gate)
+    def inlet(self, member: str, turn_id: str, gate: CancelToken, timer: Timer) -> "Inlet":
+        """Return the inlet of one turn. Cancelling *gate* ends a wait for room; *timer* is paused during it."""
+        return Inlet(self._items, member, turn_id, gate, timer)
 
     def end(self, outcome: "DispatchOutcome | BaseException") -> None:
-        """Say that nothing more comes."""
+        """Mark the end: the outcome, or the error of the dispatch itself."""
         self._items.put(outcome)
 
     def get(self) -> "MemberEvent | DispatchOutcome | BaseException":
-        """Return the next event; at the end, always the outcome (or what went wrong with the dispatch itself)."""
+        """Return the next event; at the end, on every call, what `end()` got."""
         item = take(self._items, None)
         if not isinstance(item, _Item):
             self._items.put(item)
@@ -66,30 +64,31 @@ class Channel:
 
 
 class Inlet:
-    """One member's entrance to a channel."""
+    """Puts the events of one turn into a channel."""
 
-    def __init__(
-        self,
-        items: "queue.SimpleQueue[_Item | DispatchOutcome | BaseException]",
-        member: str,
-        turn_id: str,
-        gate: CancelToken,
-    ) -> None:
-        self._feed = Feed(gate, self._enter, _CAPACITY)
+    def __init__(self, items: _Items, member: str, turn_id: str, gate: CancelToken, timer: Timer) -> None:
         self._items = items
-        self._lock = threading.Lock()
-        self._closed = False
         self._member = member
         self._turn_id = turn_id
+        self._timer = timer
+        self._feed = Feed(gate, self._enter, _CAPACITY)
+        self._lock = threading.Lock()
+        self._closed = False
         gate.on_cancel(self._feed.wake)
 
     def put(self, event: Event) -> None:
-        """Hand *event* over, waiting while the reader is behind."""
-        size = size_of(event)
-        self._feed.put(_Item(MemberEvent(self._member, self._turn_id, event), self._feed, size), size)
+        """Put *event*. Wait for room; that wait is not the member's silence (T1)."""
+        size = len(event.text) + len(event.raw) + _OVERHEAD
+        item = _Item(MemberEvent(self._member, self._turn_id, event), self._feed, size)
+        if self._feed.has_room(size):
+            self._feed.put(item, size)
+            return
+        self._timer.pause()
+        self._feed.put(item, size)
+        self._timer.resume()
 
     def put_last(self, event: Event) -> None:
-        """Hand a closing event over without waiting for the reader; after it only closing events pass (T33)."""
+        """Put a closing event without waiting; after it only closing events pass (T33)."""
         with self._lock:
             self._closed = True
             self._items.put(_Item(MemberEvent(self._member, self._turn_id, event), self._feed, 0))

@@ -6,23 +6,51 @@ import threading
 import uuid
 import warnings
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from datetime import timedelta
+from typing import Literal
 
 from ..._core.limits import Limit, NotGiven, seconds_of
 from ...errors import UsageError
 from ...telemetry.logs import log_line
+from .._data.outcome import TurnOutcome
 from .._data.rows import ExecutionRecord
 from .._data.status import ExecutionStatus
 from .._members.member import Member
-from .execution import DispatchPlan, Follow, Mode
-from .timer import TurnLimits
+
+Prompt = str | Callable[[str], str]
+Mode = Literal["parallel", "serial"]
+Follow = Callable[[TurnOutcome], Iterable[Member]]
 
 VARIABLE = "CLI_TIMEOUT_MS"
 """The environment variable that holds the output timeout, in milliseconds."""
 
 _LONGEST = timedelta(days=30).total_seconds()
 
-Prompt = str | Callable[[str], str]
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TurnLimits:
+    """The limits of each turn of a dispatch, in seconds; None and 0 are off."""
+
+    output_timeout: float = 0.0
+    """Without output: then the turn is stopped (R2)."""
+    tool_timeout: float | None = None
+    """Without output while a tool call is in flight, if it is longer: see `OutputTimeout`."""
+    first: float | None = None
+    """Until the first frame of a program (R26)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DispatchPlan:
+    """What a dispatch runs."""
+
+    record: ExecutionRecord
+    members: tuple[Member, ...]
+    prompt: Prompt = field(repr=False)
+    limits: TurnLimits
+    follow: Follow | None = None
+    recorded: bool = False
+    """Whether its record is already `running`, as for an entry of a queue."""
 
 
 def plan_of(

@@ -1,4 +1,4 @@
-"""A member's own thread: it waits for the session, runs the member, and hands over what the member says."""
+"""A member's own thread: it waits for the session, runs the member, and passes its events on."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -12,65 +12,70 @@ from .._data.status import TurnEnd, may_restart
 from .._data.turn_events import Event, Kind, checked
 from .._members.member import Member, TurnContext
 from .._process.spawn import CommandStartError
-from .channel import size_of
+from .dispatch_options import Prompt
 from .session_lock import Entrance, SessionLocks, Ticket
 from .timer import Timer
 
 NOT_STARTED = "not_started"
-"""The error code of a member whose program cannot be started: missing, or not executable."""
+"""The error code of a member whose program cannot be started: it is missing, or not executable."""
 
 _NO_FRAMES = frozenset({Kind.ERROR, Kind.STDERR, Kind.DIAGNOSTIC, Kind.DONE})
-"""What a program that never began may print."""
+"""Kinds that a program may send although it never started to work."""
 _FOR_THE_TURN = frozenset({Kind.SESSION, Kind.ERROR, Kind.DONE})
-"""What the turn's own thread must know of."""
+"""Kinds that the turn's own thread acts on."""
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class TurnState:
-    """What the threads of one turn share. Each field is written by one of them."""
+    """What the threads of one turn share. One thread writes each field."""
 
     turn_id: str
-    end: Once[TurnEnd] = field(default_factory=Once)
-    """How the turn ends: completion, failure and stop compete for it, and the first one wins (T5)."""
     timer: Timer
+    end: Once[TurnEnd] = field(default_factory=Once)
+    """How the turn ends. Completion, failure and stop compete for it; the first one wins (T5)."""
     gate: CancelToken = field(default_factory=CancelToken)
-    """Cancelled to end the pull loop: it closes only what is ours."""
+    """Cancelled to wake the turn's thread. Its closers are ours, and take no lock."""
     token: CancelToken = field(default_factory=CancelToken)
-    """The member's: it may run closers of the member, or of the user."""
+    """The member's token. Its closers may be the member's, or the user's."""
     first: float | None = None
     phase: str = "custody"
+    """For the diagnosis: custody (waiting for the session lock), starting, running."""
     attempts: int = 0
     session_id: str | None = None
 
     @property
-    def to_leave(self) -> bool:
-        """Whether the member's thread should end because its events are not read: if stopped, only once it is asked to."""
+    def leaving(self) -> bool:
+        """Whether the member's thread ends now. After a stop it first waits until its token is cancelled."""
         end = self.end.value
         return self.token.cancelled or (end is not None and end.stop is None)
 
 
 class Reader:
-    """Runs *member* on *prompt* once, or once more with a new session (R27)."""
+    """Runs *member* on *prompt* once, or once more with a new session (R27).
+
+    resumable: returns the session to resume, or None.
+    route:     takes each event that counts.
+    """
 
     def __init__(
         self,
         state: TurnState,
         member: Member,
-        prompt: str | Callable[[str], str],
+        prompt: Prompt,
         locks: SessionLocks,
-        resume: Callable[[], str | None],
+        resumable: Callable[[], str | None],
         route: Callable[[Event], object],
     ) -> None:
         self._state = state
         self._member = member
         self._prompt = prompt
         self._locks = locks
-        self._resume = resume
+        self._resumable = resumable
         self._route = route
         self._tickets: dict[str, Ticket] = {}
 
     def read(self, feed: Feed) -> None:
-        """Route the member's events; settle the turn at `done` or a failure. *feed* gets what the turn must know of."""
+        """Run the member, and set the turn's end at `done` or a failure. *feed* gets the events that the turn acts on."""
         set_current_token(self._state.token)
         try:
             self._run(feed)
@@ -79,29 +84,29 @@ class Reader:
             self._state.end.set(TurnEnd(failed=True, error=code, message=text_of(exc)))
             raise
         finally:
-            # Only now the session is unused, however long ago the turn was abandoned.
+            # Not earlier: a thread that was abandoned may use its session until here.
             for ticket in self._tickets.values():
                 ticket.release()
 
     def _run(self, feed: Feed) -> None:
         state = self._state
-        state.session_id = self._enter(self._resume())
+        state.session_id = self._wait_for(self._resumable())
         if state.gate.cancelled:
             return
         state.phase = "starting"
-        text = self._asked()
+        text = self._prompt_text()
         if self._attempt(text, feed):
             state.session_id = None
             state.phase = "starting"
             self._attempt(text, feed)
 
-    def _asked(self) -> str:
+    def _prompt_text(self) -> str:
         text = self._prompt if isinstance(self._prompt, str) else self._prompt(self._member.name)
         if not isinstance(text, str):
-            raise TypeError(f"prompt= is a function that returns text, not {type(text).__name__}")
+            raise TypeError(f"the function given as prompt= must return text, got {type(text).__name__}")
         return storable(text)
 
-    def _enter(self, session: str | None) -> str | None:
+    def _wait_for(self, session: str | None) -> str | None:
         if session is None:
             return None
         ticket = self._tickets[session] = self._locks.queue_up(session)
@@ -118,73 +123,73 @@ class Reader:
             probe=lambda probe: state.timer.set_probe(probe, number),
             first=state.first,
         )
-        attempt = _Attempt(state, feed, self._route, self._own_session)
+        attempt = _Attempt(state, feed, self._route, self._hold_session)
         events = iter(self._member.run(prompt, context))
         try:
-            attempt.listen(events)
+            attempt.read(events)
         finally:
             close = getattr(events, "close", None)
             if close is not None:
                 close()
-        return attempt.over()
+        return attempt.restarts()
 
-    def _own_session(self, session: str) -> None:
+    def _hold_session(self, session: str) -> None:
         self._state.session_id = session
         if session not in self._tickets:
             self._tickets[session] = self._locks.queue_up(session)
 
 
 class _Attempt:
-    """What one start of the member has said. A resumed one's last words wait until it is known whether they count."""
+    """One run of the member. Events of a resumed session are held back until the first frame: the run may be repeated."""
 
     def __init__(
-        self, state: TurnState, feed: Feed, route: Callable[[Event], object], own_session: Callable[[str], None]
+        self, state: TurnState, feed: Feed, route: Callable[[Event], object], hold_session: Callable[[str], None]
     ) -> None:
         self._state = state
         self._feed = feed
         self._route = route
-        self._own_session = own_session
+        self._hold_session = hold_session
         self._resumed = state.session_id is not None
         self._frames = 0
         self._held: list[Event] = []
 
-    def listen(self, events: Iterator[Event]) -> None:
+    def read(self, events: Iterator[Event]) -> None:
         """Take events until `done`, the end, or a stop."""
         for event in map(checked, events):
             if self._state.gate.cancelled:
-                if self._state.to_leave:
+                if self._state.leaving:
                     return
-                continue  # until the program is asked to end
+                continue
             self._state.timer.observe(event)
             self._take(event)
             if event.kind is Kind.DONE:
                 return
 
-    def over(self) -> bool:
-        """Hand over what was held back, unless the turn begins once more: then return True."""
+    def restarts(self) -> bool:
+        """Whether the member is run again. If not, pass on the events that were held back."""
         codes = [event.error_code for event in self._held if event.error_code is not None]
-        begin_again = may_restart(
+        again = may_restart(
             error=codes[0] if codes else None,
             frames=self._frames,
             resumed=self._resumed,
             attempt=self._state.attempts,
             stopped=self._state.gate.cancelled,
         )
-        if not begin_again:
+        if not again:
             self._release_held()
-        return begin_again
+        return again
 
     def _take(self, event: Event) -> None:
-        frame = event.kind not in _NO_FRAMES
-        if frame:
+        if event.kind not in _NO_FRAMES:
             self._frames += 1
             self._state.phase = "running"
             if event.kind is Kind.SESSION and event.session_id:
-                self._own_session(event.session_id)
+                self._hold_session(event.session_id)
         if self._resumed and not self._frames:
             self._held.append(event)
             return
-        self._release_held()
+        if self._held:
+            self._release_held()
         self._deliver(event)
 
     def _release_held(self) -> None:
@@ -193,29 +198,29 @@ class _Attempt:
             self._deliver(event)
 
     def _deliver(self, event: Event) -> None:
-        state = self._state
-        over = bool(state.end)
-        if event.kind is Kind.DONE:
-            self._settle(event)
-        elif over:
-            return  # after the end, or the stop, nothing counts (T3)
-        elif event.kind is Kind.ERROR:
-            state.end.set(TurnEnd(failed=True, error=event.error_code, message=event.text))
-        state.timer.pause()
+        if not self._counts(event):
+            return
         if event.kind is not Kind.DONE:
             self._route(event)
         if event.kind in _FOR_THE_TURN:
-            self._feed.put(event, size_of(event))
-        state.timer.resume()
+            self._state.timer.pause()
+            self._feed.put(event, 1)
+            self._state.timer.resume()
 
-    def _settle(self, event: Event) -> None:
-        failed = event.error_code is not None
-        self._state.end.set(TurnEnd(done=not failed, failed=failed, error=event.error_code, message=event.text))
+    def _counts(self, event: Event) -> bool:
+        """Set the turn's end if *event* is one; return whether it counts: after the end only `done` does (T3)."""
+        end, code = self._state.end, event.error_code
+        if event.kind is Kind.ERROR:
+            return end.set(TurnEnd(failed=True, error=code, message=event.text))
+        if event.kind is Kind.DONE:
+            end.set(TurnEnd(done=code is None, failed=code is not None, error=code, message=event.text))
+            return True
+        return not end
 
 
 def text_of(exc: BaseException) -> str:
-    """Return the type and the text of *exc*, if it has any."""
+    """Return the type and the text of *exc*; the type alone if it has no text."""
     try:
         return f"{type(exc).__name__}: {exc}"
-    except Exception:  # the words of others are made by their code
+    except Exception:  # __str__ may be foreign code
         return type(exc).__name__

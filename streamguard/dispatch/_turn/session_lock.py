@@ -1,4 +1,4 @@
-"""Session locks: of all the turns that would resume a session, one at a time holds it, in the order they came."""
+"""Locks for sessions: one turn at a time resumes a session, first in, first out."""
 
 import queue
 import threading
@@ -9,33 +9,33 @@ from ..._core import CancelToken
 
 
 class Entrance(Enum):
-    """How waiting for a session ended."""
+    """How the wait for a session ended."""
 
     YOURS = "yours"
     STOPPED = "stopped"
     """The turn was stopped while it waited."""
     ABANDONED = "abandoned"
-    """A thread that could not be stopped may still use the session: begin a new one (T34)."""
+    """A thread that could not be stopped may still use the session: start a new one (T34)."""
 
 
 class Ticket:
-    """A place in the line for one session."""
+    """A place in the line of one session."""
 
-    __slots__ = ("_locks", "bell", "session")
+    __slots__ = ("_locks", "answers", "session")
 
     def __init__(self, locks: "SessionLocks", session: str) -> None:
         self._locks = locks
         self.session = session
-        self.bell: queue.SimpleQueue[Entrance] = queue.SimpleQueue()
+        self.answers: queue.SimpleQueue[Entrance] = queue.SimpleQueue()
 
     def wait(self, token: CancelToken) -> Entrance:
-        """Wait until the session is this ticket's, or *token* is cancelled, or the session is abandoned.
+        """Wait until the session is this ticket's, *token* is cancelled, or the session is abandoned.
 
-        Only for `YOURS` there is something to release; a ticket that is not served has left the line.
+        Release the ticket after `YOURS`. In the other cases it has left the line already.
         """
-        unregister = token.on_cancel(lambda: self.bell.put(Entrance.STOPPED))
+        unregister = token.on_cancel(lambda: self.answers.put(Entrance.STOPPED))
         try:
-            entrance = self.bell.get()
+            entrance = self.answers.get()
         finally:
             unregister()
         if token.cancelled:
@@ -45,7 +45,7 @@ class Ticket:
         return entrance
 
     def release(self) -> None:
-        """Leave the line, and let the next one in. Idempotent."""
+        """Leave the line; the next ticket gets the session. Idempotent."""
         self._locks.leave(self)
 
 
@@ -53,7 +53,7 @@ class SessionLocks:
     """A FIFO lock for each session.
 
     Limits
-        It orders the turns of one process. Two processes that resume one session are not kept apart.
+        Only the turns of one process wait for each other.
     """
 
     def __init__(self) -> None:
@@ -68,15 +68,15 @@ class SessionLocks:
             line = self._lines.setdefault(session, deque())
             line.append(ticket)
             if session in self._abandoned:
-                ticket.bell.put(Entrance.ABANDONED)
+                ticket.answers.put(Entrance.ABANDONED)
             elif line[0] is ticket:
-                ticket.bell.put(Entrance.YOURS)
+                ticket.answers.put(Entrance.YOURS)
         return ticket
 
     def abandon(self, session: str) -> None:
-        """Mark *session* as held by a turn that cannot be stopped: waiting and later turns start a new session.
+        """Mark *session* as used by a turn that cannot be stopped: waiting and later turns start a new session.
 
-        It ends when that holder's ticket is released after all.
+        The mark ends when the holder's ticket is released.
         """
         with self._lock:
             line = self._lines.get(session)
@@ -84,15 +84,15 @@ class SessionLocks:
                 return
             self._abandoned.add(session)
             for ticket in list(line)[1:]:
-                ticket.bell.put(Entrance.ABANDONED)
+                ticket.answers.put(Entrance.ABANDONED)
 
     def waiting(self, session: str) -> int:
-        """Return how many tickets are in the line, its holder included."""
+        """Return the number of tickets in the line, including the holder's."""
         with self._lock:
             return len(self._lines.get(session, ()))
 
     def leave(self, ticket: Ticket) -> None:
-        """Take *ticket* out of its line; if it was served, serve the next one."""
+        """Remove *ticket* from its line; if it held the session, serve the next one."""
         with self._lock:
             line = self._lines.get(ticket.session)
             if line is None or ticket not in line:
@@ -104,4 +104,4 @@ class SessionLocks:
             if served:
                 self._abandoned.discard(ticket.session)
                 if line:
-                    line[0].bell.put(Entrance.YOURS)
+                    line[0].answers.put(Entrance.YOURS)

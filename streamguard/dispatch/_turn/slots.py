@@ -1,7 +1,7 @@
-"""Who holds which slot, and the stop that hits only the turn it is meant for.
+"""Who holds which slot, and stops that reach only the turn that is meant.
 
-A slot is a conversation and a member. Its active *execution* id is what a stop compares (R10, R11), together with the epoch
-that the slot counts for each taking, as one execution may come back to a member (A, B, A: T35).
+A slot is a conversation and a member. A stop compares the id of the *execution* that holds it (R10, R11) and the epoch,
+which the table counts up with each turn: one execution may run a member twice (A, B, A: T35).
 """
 
 import itertools
@@ -22,41 +22,32 @@ class SlotHold:
     conversation: str
     member: str
     execution_id: str
-    turn_id: str
     epoch: int
     end: Once[TurnEnd]
     wind_down: Callable[[str], object]
-    """Called with the reason, outside any lock, once this turn's stop has won."""
+    """Called with the reason, outside any lock, once a stop was the first end of this turn."""
 
 
 class SlotTable:
     """The slots of one process.
 
-    One lock guards the table; a stop is marked under it, and what must then be closed is called after it (T2).
+    One lock guards the table. A stop is set under it; what it closes is closed after it (T2).
     """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._epochs = itertools.count(1)
         self._holders: dict[tuple[str, str], SlotHold] = {}
-        self._tombstones: dict[int, SlotHold] = {}
 
     def take(
-        self,
-        conversation: str,
-        member: str,
-        *,
-        execution_id: str,
-        turn_id: str,
-        end: Once[TurnEnd],
-        wind_down: Callable[[str], object],
+        self, conversation: str, member: str, *, execution_id: str, end: Once[TurnEnd], wind_down: Callable[[str], object]
     ) -> SlotHold:
-        """Make this turn the slot's holder. A turn that held it is stopped, with the reason `preempted`."""
+        """Make a turn the slot's holder, and return its hold. The turn that holds it is stopped, as `preempted`."""
         slot = (conversation, member)
         with self._lock:
-            hold = SlotHold(conversation, member, execution_id, turn_id, next(self._epochs), end, wind_down)
+            hold = SlotHold(conversation, member, execution_id, next(self._epochs), end, wind_down)
             before = self._holders.get(slot)
-            preempted = before is not None and self._bury(before, PREEMPTED)
+            preempted = before is not None and before.end.set(TurnEnd(stop=PREEMPTED))
             self._holders[slot] = hold
         if before is not None and preempted:
             before.wind_down(PREEMPTED)
@@ -65,18 +56,18 @@ class SlotTable:
     def stop(
         self, conversation: str, member: str, reason: str, *, execution_id: str | None = None, epoch: int | None = None
     ) -> bool:
-        """Stop the turn that holds the slot, if it is the one meant; return whether this stop took effect.
+        """Stop the turn that holds the slot, if it is the one that is meant; return whether this stop took effect.
 
-        execution_id: the execution that is meant. Default None: the active one.
-        epoch:        the very hold that is meant. Default None: the active one.
+        execution_id: the execution that is meant. Default None: any.
+        epoch:        the epoch of the hold that is meant. Default None: any.
 
-        Returns False, and changes nothing, if the slot is free or held by another execution or turn, or if its turn has
-        already finished or been stopped.
+        Returns False, and changes nothing, if the slot is free, if another execution or turn holds it, or if its turn has
+        already ended or been stopped.
         """
         with self._lock:
             hold = self._holders.get((conversation, member))
             meant = hold is not None and execution_id in (None, hold.execution_id) and epoch in (None, hold.epoch)
-            stopped = hold is not None and meant and self._bury(hold, reason)
+            stopped = hold is not None and meant and hold.end.set(TurnEnd(stop=reason))
         if hold is None or not stopped:
             log_line(
                 logging.INFO,
@@ -89,37 +80,16 @@ class SlotTable:
         hold.wind_down(reason)
         return True
 
-    def stop_execution(self, execution_id: str, reason: str) -> list[str]:
-        """Stop every turn of an execution; return the members whose stop took effect."""
-        with self._lock:
-            mine = [hold for hold in self._holders.values() if hold.execution_id == execution_id]
-            stopped = [hold for hold in mine if self._bury(hold, reason)]
-        for hold in stopped:
-            hold.wind_down(reason)
-        return [hold.member for hold in stopped]
-
     def release(self, hold: SlotHold) -> None:
-        """Free what *hold* holds, and forget its tombstone. Idempotent; never frees another turn's hold."""
+        """Free the slot if *hold* still holds it. Idempotent."""
         with self._lock:
-            self._tombstones.pop(hold.epoch, None)
             if self._holders.get((hold.conversation, hold.member)) is hold:
                 del self._holders[hold.conversation, hold.member]
 
     def active(self, conversation: str, member: str) -> str | None:
-        """Return the execution id that holds the slot; None for a free slot and for a tombstone."""
+        """Return the id of the execution that holds the slot; None if the slot is free, or its turn is stopped."""
         with self._lock:
             hold = self._holders.get((conversation, member))
-            return None if hold is None else hold.execution_id
-
-    def tombstones(self, execution_id: str) -> dict[str, str]:
-        """Return the members of an execution that are stopped and not yet torn down, each with its first reason."""
-        with self._lock:
-            mine = [hold for hold in self._tombstones.values() if hold.execution_id == execution_id]
-        return {hold.member: end.stop for hold in mine if (end := hold.end.value) and end.stop}
-
-    def _bury(self, hold: SlotHold, reason: str) -> bool:
-        if not hold.end.set(TurnEnd(stop=reason)):
-            return False
-        self._tombstones[hold.epoch] = hold
-        del self._holders[hold.conversation, hold.member]
-        return True
+        if hold is None or ((end := hold.end.value) and end.stop is not None):
+            return None
+        return hold.execution_id

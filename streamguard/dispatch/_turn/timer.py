@@ -1,10 +1,9 @@
-"""Output timers among threads: members' threads observe, one supervisor thread per dispatch asks what is due (T9)."""
+"""Output timers with threads: members' threads observe, and one supervisor thread per dispatch checks what is due (T9)."""
 
 import math
 import queue
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from ..._core import monotonic
 from ..._core.clock import longest_wait
@@ -12,25 +11,13 @@ from ..._core.tasks import Task
 from .._data.output_timeout import Activity, Diagnosis, Fire, OutputTimeout
 from .._data.turn_events import Event
 from .._process.cpu_activity import ActivityProbe
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TurnLimits:
-    """The limits of each turn of a dispatch, in seconds; None and 0 are off."""
-
-    output_timeout: float = 0.0
-    """Without output: then the turn is stopped (R2)."""
-    tool_timeout: float | None = None
-    """Without output while a tool call is in flight, if it is longer: see `OutputTimeout`."""
-    first: float | None = None
-    """Until the first frame of a program (R26)."""
+from .dispatch_options import TurnLimits
 
 
 class Timer:
     """The one output timer of a turn.
 
-    fire: called once, with the diagnosis, when it fires: by the supervisor, under this timer's lock. It runs no code of the
-          user.
+    fire: called once, with the diagnosis, by the supervisor and under this timer's lock. It must not run code of the user.
     """
 
     def __init__(self, limits: TurnLimits, fire: Callable[[Diagnosis], None]) -> None:
@@ -45,7 +32,7 @@ class Timer:
 
     @property
     def armed(self) -> bool:
-        """Whether it can ever fire."""
+        """Whether it can fire: the timeout is above 0 (R2)."""
         return self._timer.timeout > 0
 
     def observe(self, event: Event) -> None:
@@ -57,7 +44,7 @@ class Timer:
                 self._longest, self._last_output = self.longest_silence(now), now
 
     def longest_silence(self, now: float | None = None) -> float:
-        """Return the longest time without output up to *now*, in seconds. Telemetry's: nothing is decided by it."""
+        """Return the longest time without output up to *now*, in seconds. It is for telemetry and decides nothing."""
         return max(self._longest, (monotonic() if now is None else now) - self._last_output)
 
     @property
@@ -66,38 +53,38 @@ class Timer:
         return self._probe
 
     def pause(self) -> None:
-        """The member is held back by us: this is not its own silence (T1)."""
+        """Stop the clock: the member waits for the reader of its events (T1)."""
         with self._lock:
             self._timer.pause(monotonic())
 
     def resume(self) -> None:
-        """The member can go on."""
+        """Let the clock go on."""
         with self._lock:
             self._timer.resume(monotonic())
 
     def excuse(self, late: float) -> None:
-        """The supervisor has woken up *late* seconds late: see `OutputTimeout.excuse`."""
+        """Report that the supervisor woke up *late* seconds late: see `OutputTimeout.excuse`."""
         with self._lock:
             self._timer.excuse(monotonic(), late)
 
     def close(self) -> None:
-        """Never fire again: once this has returned, nothing fires, not even what was about to (R8, T4)."""
+        """Never fire again. After it returned, nothing fires, not even a firing that was about to start (R8, T4)."""
         with self._lock:
             self._timer.close()
 
     def set_probe(self, probe: ActivityProbe | None, attempt: int) -> None:
-        """Take the probe of the process that *attempt* has started; None: it is gone.
+        """Set the probe of the process that *attempt* started; None: the process has ended.
 
-        An earlier attempt that says so late does not take the probe of a later one away (T28).
+        A late None of an earlier attempt does not remove the probe of a later one (T28).
         """
         if probe is not None:
-            probe.sample()  # so that a rate is known even if the next look comes late
+            probe.sample()  # a rate needs an earlier sample, also if the next check is late
         with self._lock:
             if probe is not None or attempt == self._probe_of:
                 self._probe, self._probe_of = probe, attempt
 
     def check(self) -> float:
-        """Fire if it is due, and return the seconds after which to ask again (infinity: no need to)."""
+        """Fire if it is due. Return the seconds until the next check (infinity: it cannot fire any more)."""
         now = monotonic()
         with self._lock:
             probe = self._probe if self._timer.needs_sample(now) else None
@@ -114,7 +101,7 @@ class Timer:
 
 
 class Supervisor:
-    """Asks the timers of one dispatch what is due, in a thread that is there only while one of them is armed."""
+    """Checks the timers of one dispatch, in a thread that starts with the first armed one."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -123,7 +110,7 @@ class Supervisor:
         self._thread: Task | None = None
 
     def watch(self, timer: Timer) -> None:
-        """Ask *timer* from now on."""
+        """Check *timer* from now on, if it is armed."""
         if not timer.armed:
             return
         with self._lock:
@@ -135,11 +122,11 @@ class Supervisor:
         self.wake()
 
     def wake(self) -> None:
-        """Have all timers asked now: one of them may be due earlier than it had said."""
+        """Check all timers now."""
         self._wakeups.put(True)
 
     def forget(self, timer: Timer) -> None:
-        """Ask *timer* no more."""
+        """Stop checking *timer*."""
         with self._lock:
             self._timers.discard(timer)
 

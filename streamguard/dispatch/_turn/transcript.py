@@ -1,4 +1,4 @@
-"""What a turn records in addition to its status: the answer's text and the diagnosis."""
+"""The text of a member's answer, and the diagnosis as it is recorded."""
 
 from typing import Any
 
@@ -30,5 +30,5 @@ class Transcript:
 
 def diagnostics_of(diagnosis: Diagnosis, started: float) -> dict[str, Any]:
     """Return a diagnosis for the records: instants become seconds since the turn began."""
-    found = diagnosis.to_dict()
-    return {key: value - started if key.endswith("_at") and value is not None else value for key, value in found.items()}
+    plain = diagnosis.to_dict()
+    return {key: value - started if key.endswith("_at") and value is not None else value for key, value in plain.items()}

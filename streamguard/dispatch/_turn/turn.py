@@ -6,7 +6,7 @@ import queue
 import threading
 import uuid
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from ..._core import CancelToken, Deadline, monotonic
 from ..._core.bounded import left_behind, run_until
@@ -24,32 +24,23 @@ from .._members.member import Member
 from .._process.cpu_activity import ActivityProbe
 from .._process.snapshot import SnapshotProbe
 from .._records.safe_writes import LostRecords, SafeWrites
-from .channel import Channel, size_of
+from .channel import Channel
+from .dispatch_options import DispatchPlan
 from .reader import Reader, TurnState, text_of
 from .session_lock import SessionLocks
 from .slots import SlotHold, SlotTable
-from .timer import Supervisor, Timer, TurnLimits
+from .timer import Supervisor, Timer
 from .transcript import Transcript, diagnostics_of
 
 _FAULT = "dispatch_error"
 STOP_GRACE = 5.0
-"""Seconds that a stopped member may take to leave, unless it has a `stop_grace` of its own. One that has said `done` has a
-`done_grace`; default: the same."""
+"""Seconds that a stopped member may take to end, unless it has a `stop_grace`. After `done` it may take its `done_grace`,
+which by default is its `stop_grace`."""
 
-_CAPACITY = 1 << 18
-_LAST_WORDS = 0.5
-"""Seconds that a member which has said `error` may take to say `done`."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TurnPlan:
-    """What one turn is asked to do."""
-
-    execution_id: str
-    conversation: str
-    member: Member
-    prompt: str | Callable[[str], str] = field(repr=False)
-    limits: TurnLimits
+_CAPACITY = 100
+"""Number of events that may wait for the turn's thread, which writes sessions to the records."""
+_DONE_SECONDS = 0.5
+"""Seconds that a member may take from its `error` to its `done`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,13 +55,14 @@ class Services:
 class Turn:
     """Runs one member, in the calling thread and one of its own, and records how it ended.
 
-    batch:      the gate of the whole execution: once cancelled, no turn of it begins.
-    channel:    where events go; None: they are not read.
+    batch:   the token of the whole execution: after its cancel no turn starts.
+    channel: takes the events; None: nobody reads them.
     """
 
     def __init__(
         self,
-        plan: TurnPlan,
+        plan: DispatchPlan,
+        member: Member,
         services: Services,
         *,
         batch: CancelToken,
@@ -78,225 +70,221 @@ class Turn:
         channel: Channel | None,
         losses: LostRecords,
     ) -> None:
-        self.plan = plan
-        self.id = uuid.uuid4().hex
-        self._name = plan.member.name
+        self._plan = plan
+        self._member = member
+        self._name = member.name
         self._services = services
         self._batch = batch
         self._supervisor = supervisor
         self._losses = losses
-        self.state = TurnState(turn_id=self.id, timer=Timer(plan.limits, self._time_out), first=plan.limits.first)
-        self._inlet = None if channel is None else channel.inlet(self._name, self.id, self.state.gate)
-        self._record = TurnRecord(
-            id=self.id, execution_id=plan.execution_id, conversation=plan.conversation, member=self._name
-        )
+        record = plan.record
+        turn_id = uuid.uuid4().hex
+        self._record = TurnRecord(id=turn_id, execution_id=record.id, conversation=record.conversation, member=self._name)
+        timer = Timer(plan.limits, self._time_out)
+        self._state = TurnState(turn_id=turn_id, timer=timer, first=plan.limits.first)
+        self._inlet = None if channel is None else channel.inlet(self._name, turn_id, self._state.gate, timer)
         self._transcript = Transcript()
         self._diagnosis: Diagnosis | None = None
         self._pump: Pump[None] | None = None
         self._done: Event | None = None
         self._error_sent = False
-        self._end_sent = False
-        self._concluded: EndedTurn | None = None
+        self._ended: EndedTurn | None = None
         self._stop_grace = self._done_grace = STOP_GRACE
         self._hold: SlotHold
         self._forget_batch: Callable[[], object] = bool
         self._silence = 0.0
 
-    def run(self, begun: Callable[[str], str | None]) -> TurnOutcome:
-        """Run to the end. *begun* is called with the member's name once it can be stopped.
+    def run(self, on_start: Callable[[str], str | None]) -> TurnOutcome:
+        """Run to the end.
 
-        It returns the reason of an earlier stop, or None.
+        on_start: called with the member's name once the turn can be stopped; returns the reason if it was stopped already.
         """
-        self._begin(begun)
+        self._start(on_start)
         try:
-            self._pull()
+            self._run_member()
         except Exception as exc:
-            self.state.end.set(_fault(exc))
-            log_line(logging.ERROR, "turn_failed", "a turn failed inside the dispatch", error_type=type(exc).__name__)
+            self._state.end.set(_fault(exc))
+            _log_fault("a turn failed inside the dispatch", exc)
         finally:
-            self._end_pull()
+            self._end_run()
         try:
             outcome = self._conclude()
-        except Exception as exc:  # it costs this turn, but neither its `done`, nor the slot, nor the siblings
-            log_line(logging.ERROR, "turn_failed", "a turn failed inside the dispatch", error_type=type(exc).__name__)
-            outcome = self._fail(exc)
+        except Exception as exc:  # it costs this turn, but not its `done`, the slot, or the siblings
+            _log_fault("a turn failed inside the dispatch", exc)
+            outcome = self._conclude_fault(exc)
         finally:
             self._services.slots.release(self._hold)
-        self._tell(outcome)
+        self._emit(outcome)
         return outcome
 
-    def _leave(self) -> None:
-        """The whole execution is stopped. It takes no lock: this may run in a signal handler, or a finalizer."""
-        self.state.gate.cancel(str(self._batch.reason))
-
-    def _begin(self, begun: Callable[[str], str | None]) -> None:
-        plan, state = self.plan, self.state
+    def _start(self, on_start: Callable[[str], str | None]) -> None:
+        record, state = self._record, self._state
         self._hold = self._services.slots.take(
-            plan.conversation,
-            self._name,
-            execution_id=plan.execution_id,
-            turn_id=self.id,
+            record.conversation,
+            record.member,
+            execution_id=record.execution_id,
             end=state.end,
             wind_down=state.gate.cancel,
         )
         self._supervisor.watch(state.timer)
-        stopped = begun(self._name)
+        stopped = on_start(self._name)
         if stopped is not None:
             self._stop(stopped)
-        self._forget_batch = self._batch.on_cancel(self._leave)
-        self._services.writes.begin_turn(self._record, self._losses)
+        self._forget_batch = self._batch.on_cancel(self._stop_with_batch)
+        self._services.writes.begin_turn(record, self._losses)
 
     def _stop(self, reason: str) -> bool:
-        # By the execution's id, and this very hold: a leftover timer must not hit the next turn on the slot (R10, R11).
-        plan = self.plan
+        # By the execution's id and this hold's epoch: a late timer must not stop the next turn on the slot (R10, R11).
+        record = self._record
         return self._services.slots.stop(
-            plan.conversation, self._name, reason, execution_id=plan.execution_id, epoch=self._hold.epoch
+            record.conversation, record.member, reason, execution_id=record.execution_id, epoch=self._hold.epoch
         )
 
+    def _stop_with_batch(self) -> None:
+        # No lock is taken: this may run in a signal handler, or in a finalizer.
+        reason = str(self._batch.reason)
+        self._state.end.set(TurnEnd(stop=reason))
+        self._state.gate.cancel(reason)
+
     def _time_out(self, diagnosis: Diagnosis) -> None:
-        self._diagnosis = replace(diagnosis, turn_id=self.id, phase=self.state.phase, stop_result=True)
+        self._diagnosis = replace(diagnosis, turn_id=self._record.id, phase=self._state.phase, stop_result=True)
         if not self._stop(TIMEOUT):
             self._diagnosis = None
 
-    def _pull(self) -> None:
-        state = self.state
+    def _run_member(self) -> None:
+        state = self._state
         if state.gate.cancelled:
             return
-        self._stop_grace = _grace_of(self.plan.member, "stop_grace", STOP_GRACE)
-        self._done_grace = _grace_of(self.plan.member, "done_grace", self._stop_grace)
-        reader = Reader(state, self.plan.member, self.plan.prompt, self._services.locks, self._resumable, self._route)
-        self._pump = Pump(reader.read, state.gate, name=f"member-{self._name}", capacity=_CAPACITY)
+        self._stop_grace = _grace_of(self._member, "stop_grace", STOP_GRACE)
+        self._done_grace = _grace_of(self._member, "done_grace", self._stop_grace)
+        reader = Reader(state, self._member, self._plan.prompt, self._services.locks, self._resumable, self._route)
+        pump: Pump[None] = Pump(reader.read, state.gate, name=f"member-{self._name}", capacity=_CAPACITY)
         try:
-            self._pump.start()
+            pump.start()
         except StreamguardError as exc:
             state.end.set(TurnEnd(failed=True, error="no_thread", message=str(exc)))
-            self._pump = None
             return
-        patience: float | None = None
-        while (event := self._next(self._pump, patience)) is not None:
-            if event.kind is Kind.ERROR:
-                patience, self._error_sent = _LAST_WORDS, True
-            elif event.session_id:
-                self._set_session(event.session_id)
+        self._pump = pump
+        self._wait_for_end(pump)
 
-    def _next(self, pump: "Pump[None]", patience: float | None) -> Event | None:
-        try:
-            item = pump.get(patience)
-        except queue.Empty:
-            return None
-        if isinstance(item, End):
-            return None
-        assert isinstance(item, Event)
-        pump.feed.take(size_of(item))
-        if item.kind is Kind.DONE:
-            self._done = item
-            return None
-        return item
+    def _wait_for_end(self, pump: "Pump[None]") -> None:
+        """Wait for `done`, the end of the member's thread, or a stop."""
+        while self._done is None:
+            try:
+                item = pump.get(_DONE_SECONDS if self._error_sent else None)
+            except queue.Empty:
+                return
+            if not isinstance(item, Event):
+                assert isinstance(item, End)
+                return
+            pump.feed.take(1)
+            if item.kind is Kind.DONE:
+                self._done = item
+            elif item.kind is Kind.ERROR:
+                self._error_sent = True
+            elif item.session_id:
+                self._set_session(item.session_id)
 
     def _route(self, event: Event) -> None:
         self._transcript.add(event)
         if self._inlet is not None:
             self._inlet.put(event)
 
-    def _end_pull(self) -> None:
-        self.state.timer.close()
-        self._supervisor.forget(self.state.timer)
+    def _end_run(self) -> None:
+        self._state.timer.close()
+        self._supervisor.forget(self._state.timer)
         self._forget_batch()
-        if self.state.gate.cancelled and not self.state.end:
-            self._stop(str(self.state.gate.reason))  # the whole was stopped, where no lock could be taken
-        self._silence = self.state.timer.longest_silence()
+        self._silence = self._state.timer.longest_silence()
 
     def _resumable(self) -> str | None:
-        return self._services.writes.session(self.plan.conversation, self._name, self._losses)
+        return self._services.writes.session(self._record.conversation, self._name, self._losses)
 
     def _set_session(self, session: str | None) -> None:
-        self._services.writes.set_session(self.plan.conversation, self._name, session, self._losses)
+        self._services.writes.set_session(self._record.conversation, self._name, session, self._losses)
 
     def _conclude(self) -> TurnOutcome:
-        self.state.end.set(TurnEnd())  # unless it is decided: it just ended
-        end = self.state.end.value
+        self._state.end.set(TurnEnd())  # no `done`, stop or error: the member just ended
+        end = self._state.end.value
         assert end is not None
         if end.stop is None:
-            outcome = self._settle(EndedTurn(turn=self._record, end=end, text=self._transcript.text))
-            outcome = replace(outcome, abandoned=not self._end_member("ended"))
-        else:
-            probe = self.state.timer.probe
-            gone = self._end_member(end.stop)
-            outcome = replace(self._settle(self._stopped(end, probe)), abandoned=not gone)
-        return outcome
+            outcome = self._settle(self._ended_by(end))
+            return replace(outcome, abandoned=not self._end_member("ended"))
+        probe = self._state.timer.probe
+        gone = self._end_member(end.stop)
+        return replace(self._settle(self._stopped(end, probe)), abandoned=not gone)
 
-    def _fail(self, exc: Exception) -> TurnOutcome:
+    def _conclude_fault(self, exc: Exception) -> TurnOutcome:
         self._cancel_member(_FAULT)
-        if self._concluded is not None:  # it is on record: the events say the same
+        if self._ended is not None:  # it is recorded: the outcome says the same
             gone = self._pump is None or self._pump.join(self._stop_grace)
-            return replace(self._outcome(self._concluded), abandoned=not gone)
-        return self._settle(EndedTurn(turn=self._record, end=_fault(exc), text=self._transcript.text))
+            return replace(self._outcome(self._ended), abandoned=not gone)
+        return self._settle(self._ended_by(_fault(exc)))
+
+    def _ended_by(self, end: TurnEnd) -> EndedTurn:
+        return EndedTurn(turn=self._record, end=end, text=self._transcript.text)
 
     def _stopped(self, end: TurnEnd, probe: ActivityProbe | None) -> EndedTurn:
-        remote = getattr(self.plan.member, "remote", False) and self._pump is not None
-        return EndedTurn(
-            turn=self._record,
-            end=end,
-            text=self._transcript.text,
-            diagnosis=None if self._diagnosis is None else diagnostics_of(self._diagnosis, self.state.timer.started),
+        remote = getattr(self._member, "remote", False) and self._pump is not None
+        return replace(
+            self._ended_by(end),
+            diagnosis=None if self._diagnosis is None else diagnostics_of(self._diagnosis, self._state.timer.started),
             evidence=probe.snapshot() if isinstance(probe, SnapshotProbe) else None,
             remote_termination="unconfirmed" if remote else None,
         )
 
-    def _settle(self, conclusion: EndedTurn) -> TurnOutcome:
+    def _settle(self, ended: EndedTurn) -> TurnOutcome:
         """Commit the response and the turn, then send the closing events (R18)."""
-        if self._services.writes.commit_response(conclusion.response_record(), self._losses) is False:
-            conclusion = replace(conclusion, commit_refused=True)
-        self._services.writes.commit_turn(conclusion.turn_record(), self._losses)
-        self._concluded = conclusion
-        if self._inlet is not None and not self._end_sent:
-            self._end_sent = True
-            for event in closing_events(conclusion, done=self._done, error_sent=self._error_sent):
+        if self._services.writes.commit_response(ended.response_record(), self._losses) is False:
+            ended = replace(ended, commit_refused=True)
+        self._services.writes.commit_turn(ended.turn_record(), self._losses)
+        self._ended = ended
+        if self._inlet is not None:
+            for event in closing_events(ended, done=self._done, error_sent=self._error_sent):
                 self._inlet.put_last(event)
-        return self._outcome(conclusion)
+        return self._outcome(ended)
 
-    def _outcome(self, conclusion: EndedTurn) -> TurnOutcome:
-        return conclusion.outcome(
-            session_id=self.state.session_id,
-            attempts=max(1, self.state.attempts),
-            duration=monotonic() - self.state.timer.started,
+    def _outcome(self, ended: EndedTurn) -> TurnOutcome:
+        return ended.outcome(
+            session_id=self._state.session_id,
+            attempts=max(1, self._state.attempts),
+            duration=monotonic() - self._state.timer.started,
         )
 
     def _end_member(self, reason: str) -> bool:
         """End the member's thread; return False if it could not be stopped and was abandoned. Never raises."""
         try:
-            return self._pump is None or self._ends(self._pump, reason)
+            return self._pump is None or self._stop_thread(self._pump, reason)
         except Exception as exc:
-            log_line(logging.ERROR, "turn_failed", "turn clean-up failed", error_type=type(exc).__name__)
+            _log_fault("turn clean-up failed", exc)
             return self._pump is None or self._pump.join(0)
 
-    def _ends(self, pump: "Pump[None]", reason: str) -> bool:
-        self.state.gate.cancel(reason)
+    def _stop_thread(self, pump: "Pump[None]", reason: str) -> bool:
+        self._state.gate.cancel(reason)
         if reason == "ended" and pump.join(self._done_grace):
             return True
         self._cancel_member(reason)
         if pump.join(self._stop_grace):
             return True
         left_behind(pump, kind="turn")
-        if self.state.session_id is not None:
+        if self._state.session_id is not None:
             # The thread may still use the session: the next turn gets a new one (T34).
-            self._services.locks.abandon(self.state.session_id)
+            self._services.locks.abandon(self._state.session_id)
             self._set_session(None)
         return False
 
     def _cancel_member(self, reason: str) -> None:
-        # In a thread of its own: closers of the member, or of the user, run in it, and may hang.
-        cancel = functools.partial(self.state.token.cancel, reason)
+        # In another thread: the closers of the member, or of the user, run in it, and may hang.
+        cancel = functools.partial(self._state.token.cancel, reason)
         try:
             run_until(cancel, Deadline.after(self._stop_grace), None, expired=_hangs, grace=0, name="stop")
         except StreamguardError as exc:
             log_line(logging.WARNING, "closers_failed", "a member's closers did not return", error_type=type(exc).__name__)
 
-    def _tell(self, outcome: TurnOutcome) -> None:
+    def _emit(self, outcome: TurnOutcome) -> None:
         emit(
             TurnFinished(
-                id=self.id,
-                execution_id=self.plan.execution_id,
+                id=self._record.id,
+                execution_id=self._record.execution_id,
                 member=self._name,
                 status=outcome.turn_status,
                 reason=word(outcome.turn_reason),  # a member's own error code, or the caller's reason for a stop
@@ -311,12 +299,16 @@ def _grace_of(member: Member, name: str, default: float) -> float:
     if seconds is None:
         return default
     if not isinstance(seconds, int | float) or not seconds >= 0:
-        raise TypeError(f"a member's {name} is a number of seconds, 0 or more; not {seconds!r}")
+        raise TypeError(f"{name} of member {member.name!r} must be seconds >= 0, got {seconds!r}")
     return min(float(seconds), threading.TIMEOUT_MAX)
 
 
 def _fault(exc: Exception) -> TurnEnd:
     return TurnEnd(failed=True, error=_FAULT, message=text_of(exc))
+
+
+def _log_fault(what: str, exc: Exception) -> None:
+    log_line(logging.ERROR, "turn_failed", what, error_type=type(exc).__name__)
 
 
 def _hangs(overran: bool) -> DeadlineExceededError:

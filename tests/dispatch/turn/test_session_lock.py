@@ -38,7 +38,7 @@ def test_releasing_twice_serves_only_the_next_one() -> None:
     first.release()
     first.release()
     assert second.wait(token) is Entrance.YOURS
-    assert third.bell.empty()
+    assert third.answers.empty()
 
 
 def test_a_stopped_wait_leaves_the_line() -> None:

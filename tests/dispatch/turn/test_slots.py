@@ -1,4 +1,4 @@
-"""Slots: who holds them, and which stop hits whom."""
+"""Slots: who holds them, and which turn a stop reaches."""
 
 import threading
 from typing import Any
@@ -11,7 +11,7 @@ DONE = TurnEnd(done=True)
 
 
 class Turns:
-    """Takes slots, and notes whose wind-down was called with which reason."""
+    """Takes slots, and records whose wind-down was called with which reason."""
 
     def __init__(self) -> None:
         self.table = SlotTable()
@@ -22,7 +22,6 @@ class Turns:
             conversation,
             member,
             execution_id=execution,
-            turn_id=turn,
             end=Once(),
             wind_down=lambda reason: self.wound_down.append((turn, reason)),
         )
@@ -32,7 +31,7 @@ class Turns:
 
 
 def test_a_new_turn_preempts_the_old_one_on_its_slot_only() -> None:
-    """Preempted: taking a slot stops its holder with that reason; other members and conversations are untouched."""
+    """A new turn on a slot stops the old one as `preempted`; other members and conversations are not touched."""
     turns = Turns()
     old = turns.take("e1", "t1")
     sibling = turns.take("e1", "t2", member="b")
@@ -45,7 +44,7 @@ def test_a_new_turn_preempts_the_old_one_on_its_slot_only() -> None:
 
 
 def test_a_stop_for_another_execution_changes_nothing() -> None:
-    """R10: a leftover timer of an earlier execution returns False, and the turn of now goes on."""
+    """R10: a late timer of an earlier execution gets False, and the current turn goes on."""
     turns = Turns()
     turns.table.release(turns.take("e1", "t1"))
     now = turns.take("e2", "t2")
@@ -55,7 +54,7 @@ def test_a_stop_for_another_execution_changes_nothing() -> None:
 
 
 def test_the_turns_id_is_not_the_executions_id() -> None:
-    """R11: the slot compares the execution's id; with the turn's a stop would silently never work."""
+    """R11: the slot compares the id of the execution; with the id of the turn a stop would silently never work."""
     turns = Turns()
     turns.take("e1", "t1")
     assert not turns.stop(TIMEOUT, execution_id="t1")
@@ -63,7 +62,7 @@ def test_the_turns_id_is_not_the_executions_id() -> None:
 
 
 def test_the_epoch_tells_two_turns_of_one_execution_apart() -> None:
-    """T35: A, B, A in one serial execution: the first A's timer does not stop the second A."""
+    """T35: in a serial execution A, B, A the timer of the first A does not stop the second one."""
     turns = Turns()
     first = turns.take("e1", "t1")
     turns.table.release(first)
@@ -75,32 +74,34 @@ def test_the_epoch_tells_two_turns_of_one_execution_apart() -> None:
 
 
 def test_a_tombstone_has_no_active_execution_and_keeps_its_first_reason() -> None:
-    """R14: behind a user's stop the timer's is a no-op, and the other way round; the slot is free for another turn."""
+    """R14: after a user's stop the timer's does nothing, and the other way round; released, the slot is free."""
     for first, second in ((USER_CANCEL, TIMEOUT), (TIMEOUT, USER_CANCEL)):
         turns = Turns()
         hold = turns.take("e1", "t1")
         assert turns.stop(first)
         assert not turns.stop(second)
         assert turns.table.active("c", "a") is None
-        assert turns.table.tombstones("e1") == {"a": first}
+        assert hold.end.value == TurnEnd(stop=first)
         assert turns.wound_down == [("t1", first)]
         turns.table.release(hold)
-        assert turns.table.tombstones("e1") == {}
+        turns.take("e2", "t2")
+        assert turns.wound_down == [("t1", first)]
+        assert turns.table.active("c", "a") == "e2"
 
 
 def test_a_finished_turn_cannot_be_stopped_any_more() -> None:
-    """T5: completion that came first stays; the stop returns False, leaves no tombstone and winds nothing down."""
+    """T5: a completion that came first stays; the stop returns False, and winds nothing down."""
     turns = Turns()
     hold = turns.take("e1", "t1")
     assert hold.end.set(DONE)
     assert not turns.stop(TIMEOUT)
     turns.take("e2", "t2")
     assert hold.end.value == DONE
-    assert (turns.wound_down, turns.table.tombstones("e1")) == ([], {})
+    assert turns.wound_down == []
 
 
 def test_releasing_is_idempotent_and_frees_only_ones_own_hold() -> None:
-    """A preempted turn that is torn down late does not take the slot from its successor."""
+    """A preempted turn that ends late does not take the slot from its successor."""
     turns = Turns()
     old = turns.take("e1", "t1")
     turns.take("e2", "t2")
@@ -109,32 +110,21 @@ def test_releasing_is_idempotent_and_frees_only_ones_own_hold() -> None:
     assert turns.table.active("c", "a") == "e2"
 
 
-def test_an_execution_is_stopped_as_a_whole() -> None:
-    """`cancel_all` stops each turn of the execution, and none of another's."""
-    turns = Turns()
-    turns.take("e1", "t1")
-    done = turns.take("e1", "t2", member="b")
-    done.end.set(DONE)
-    turns.take("e2", "t3", member="d")
-    assert turns.table.stop_execution("e1", "cancel_all") == ["a"]
-    assert turns.wound_down == [("t1", "cancel_all")]
-
-
 def test_a_wind_down_may_use_the_table() -> None:
-    """T2: what runs after a stop runs outside the lock, so it may come back to the table."""
+    """T2: a wind-down runs outside the lock, so it may use the table."""
     table = SlotTable()
     seen = []
 
     def wind_down(reason: str) -> None:
         seen.append((reason, table.active("c", "a"), table.stop("c", "a", "again")))
 
-    table.take("c", "a", execution_id="e1", turn_id="t1", end=Once(), wind_down=wind_down)
+    table.take("c", "a", execution_id="e1", end=Once(), wind_down=wind_down)
     assert table.stop("c", "a", USER_CANCEL)
     assert seen == [(USER_CANCEL, None, False)]
 
 
 def test_of_many_stops_and_a_completion_exactly_one_wins() -> None:
-    """T5: eight threads at one turn: one of them is told that it came first, and the cell has its word."""
+    """T5: of eight threads that end one turn, one gets True, and the turn's end is its own."""
     for _ in range(200):
         turns = Turns()
         hold = turns.take("e1", "t1")
@@ -153,5 +143,6 @@ def test_of_many_stops_and_a_completion_exactly_one_wins() -> None:
         for thread in threads:
             thread.join()
         end = hold.end.value
+        assert end is not None
         assert winners == ["done" if end.done else end.stop]
         assert len(turns.wound_down) == (0 if end.done else 1)

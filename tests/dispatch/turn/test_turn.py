@@ -133,12 +133,11 @@ def test_a_stop_that_came_too_late_makes_its_diagnosis_void(
 
 
 def test_nothing_of_a_turn_stays_in_the_table(dispatcher: Dispatcher) -> None:
-    """Behind a turn, however it ended, its slot is free and its tombstone gone."""
+    """After a turn, however it ended, its slot is free."""
     members = [says("a", "x"), hangs("b", "y"), Told("c", [ValueError()])]
-    _, outcome = run(dispatcher, *members, output_timeout=0.1)
+    run(dispatcher, *members, output_timeout=0.1)
     slots = dispatcher._services.slots
     assert [slots.active("c", name) for name in "abc"] == [None, None, None]
-    assert slots.tombstones(outcome.execution_id) == {}
 
 
 def test_what_runs_in_a_finalizer_or_a_signal_handler_takes_no_lock(dispatcher: Dispatcher) -> None:
@@ -238,6 +237,20 @@ def test_leaving_the_stream_stops_what_runs(dispatcher: Dispatcher) -> None:
     outcome = stream.outcome
     assert (outcome["a"].status, outcome["a"].reason) == ("interrupted", "reader_left")
     assert outcome.status == "cancelled"
+
+
+def test_an_error_that_waits_for_room_ends_with_its_reader(dispatcher: Dispatcher) -> None:
+    """A member that failed while its events are unread ends when the reader leaves; its failure stays."""
+    member = Told("a", [text("x" * 400_000), Event.failure("quota", "http_429"), Event.done("http_429")])
+    with dispatcher.stream("c", [member], "p") as stream:
+        wait_until(lambda: member.contexts)
+        time.sleep(0.1)
+    assert (stream.outcome["a"].reason, stream.outcome["a"].abandoned) == ("reader_left", False)
+    failed = Told("a", [Event.failure("q" * 400_000, "http_429"), Event.done("http_429")])
+    with dispatcher.stream("c", [failed], "p") as stream:
+        wait_until(lambda: failed.contexts)
+        time.sleep(0.1)
+    assert (stream.outcome["a"].reason, stream.outcome["a"].abandoned) == ("http_429", False)
 
 
 def test_dropping_the_stream_stops_what_runs(dispatcher: Dispatcher) -> None:
@@ -498,7 +511,7 @@ def test_a_grace_that_is_no_number_fails_the_turn_before_it_runs(dispatcher: Dis
     broken = Told("a", [text("x"), Event.done()])
     setattr(broken, name, grace)
     events, outcome = run(dispatcher, broken)
-    assert f"a member's {name} is a number of seconds, 0 or more; not {grace!r}" in outcome["a"].message
+    assert f"{name} of member 'a' must be seconds >= 0, got {grace!r}" in outcome["a"].message
     assert (kinds(of(events, "a")), broken.contexts) == (["error", "done"], [])
     (response,) = dispatcher.records.responses(outcome.execution_id)
     assert (response.status, response.reason) == (outcome["a"].status, outcome["a"].reason) == ("failed", "dispatch_error")
@@ -510,7 +523,7 @@ def test_a_fault_behind_the_commit_changes_nothing(dispatcher: Dispatcher, monke
     def broken(*_: object) -> None:
         raise RuntimeError("a fault")
 
-    monkeypatch.setattr(Turn, "_ends", broken)
+    monkeypatch.setattr(Turn, "_stop_thread", broken)
     events, outcome = run(dispatcher, says("a", "x"))
     assert (outcome["a"].status, outcome["a"].text, kinds(of(events, "a"))) == ("completed", "x", ["text", "done"])
     (response,) = dispatcher.records.responses(outcome.execution_id)
