@@ -4,9 +4,11 @@ from .anthropic import AnthropicAssembler, AnthropicChunk, AnthropicDecoder
 from .chat import ChatDecoder
 from .chunk import Chunk
 from .content import has_content, text_of
+from .error_frames import in_stream_error, lone_error, unframed_error
 from .event_parser import Event, EventClient, new_event
 from .frame_decoder import FrameDecoder
 from .framing import Framer
+from .heartbeats import is_heartbeat_name
 from .message import Message, MessageAssembler
 from .objects import Assembler, ObjectAssembler, ObjectWatcher
 from .responses_api import ResponseChunk, ResponsesAssembler, ResponsesDecoder
@@ -32,6 +34,10 @@ __all__ = [
     "ResponsesDecoder",
     "ToolCall",
     "has_content",
+    "in_stream_error",
+    "is_heartbeat_name",
+    "lone_error",
     "new_event",
     "text_of",
+    "unframed_error",
 ]

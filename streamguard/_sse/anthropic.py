@@ -2,12 +2,16 @@
 
 from typing import Any, Final
 
+from .chunk import writable
 from .error_frames import ANTHROPIC_TYPES
+from .heartbeats import HEARTBEAT_NAMES
 from .tool_calls import function_piece
 from .typed import TypedAssembler, TypedDecoder, dict_of, index_in, text_of, type_of
 
 _BLOCK_START: Final = "content_block_start"
 _BLOCK_DELTA: Final = "content_block_delta"
+_OTHER_DELTAS: Final = ("citations_delta", "input_json_delta")
+_OTHER_BLOCKS: Final = ("redacted_thinking", "server_tool_use", "mcp_tool_use", "web_search_tool_result", "mcp_tool_result")
 
 
 class AnthropicChunk(dict[str, Any]):
@@ -26,12 +30,12 @@ class AnthropicChunk(dict[str, Any]):
     @property
     def text(self) -> str:
         """The text of a delta, or that a text block begins with; `""` if there is none."""
-        return self._written("text_delta", "text")
+        return writable(self._written("text_delta", "text"))
 
     @property
     def reasoning(self) -> str:
         """The thinking of a delta, or that a thinking block begins with; `""` if there is none."""
-        return self._written("thinking_delta", "thinking")
+        return writable(self._written("thinking_delta", "thinking"))
 
     @property
     def tool_calls(self) -> list[Any]:
@@ -60,6 +64,14 @@ class AnthropicChunk(dict[str, Any]):
         return dict_of(source.get("usage")) or None
 
     @property
+    def written(self) -> bool:
+        """Whether the model writes something else in it: a citation, redacted thinking, the input of the server's tools."""
+        delta, block = self._delta, self._block
+        if delta.get("type") in _OTHER_DELTAS:
+            return any(value for key, value in delta.items() if key != "type")
+        return block.get("type") in _OTHER_BLOCKS
+
+    @property
     def _block(self) -> dict[str, Any]:
         return dict_of(self.get("content_block")) if self.type == _BLOCK_START else {}
 
@@ -85,7 +97,7 @@ class AnthropicDecoder(TypedDecoder):
 
     own = "anthropic"
     expected = "expected an event of the Anthropic Messages API"
-    pings = frozenset({"ping"})
+    pings = HEARTBEAT_NAMES
 
     def __init__(self) -> None:
         super().__init__()
@@ -131,9 +143,9 @@ class AnthropicAssembler(TypedAssembler):
     def add(self, chunk: dict[str, Any]) -> None:
         """Add a chunk."""
         event, draft = AnthropicChunk(chunk), self._draft
-        if text := event.text:
+        if text := event._written("text_delta", "text"):
             draft.text.append(text)
-        if reasoning := event.reasoning:
+        if reasoning := event._written("thinking_delta", "thinking"):
             draft.reasoning.append(reasoning)
         index = index_in(event, "index")
         if event._block.get("type") == "tool_use":
@@ -143,5 +155,5 @@ class AnthropicAssembler(TypedAssembler):
                 draft.calls.add(piece)
         draft.finish_reason = event.finish_reason or draft.finish_reason
         if usage := event.usage:
-            told = {key: value for key, value in usage.items() if value is not None}
-            self._usage = {**(self._usage or {}), **told}
+            known = {key: value for key, value in usage.items() if value is not None}
+            self._usage = {**(self._usage or {}), **known}

@@ -8,6 +8,7 @@ from .chunk import Chunk, index_of
 from .error_frames import choice_error, foreign_frame, frame_error, in_stream_error
 from .event_parser import Event
 from .frame_decoder import FrameDecoder
+from .heartbeats import is_heartbeat_name
 
 _decode_json: Final = json.JSONDecoder().raw_decode
 
@@ -54,6 +55,8 @@ class ChatDecoder(FrameDecoder):
             frame = self.object_of(event)
             if frame is None:
                 return None
+        elif event.event != "message" and is_heartbeat_name(event.event):
+            return None
         return self.take(frame, data, event.event)
 
     def take(self, frame: dict[str, Any], body: str, name: str = "message") -> Chunk:
@@ -66,6 +69,9 @@ class ChatDecoder(FrameDecoder):
             or "type" in frame
             or frame.get("object") == "error"
             or name == "error"
+            or "x_groq" in frame
+            or "base_resp" in frame
+            or "error_code" in frame
         ):
             _refuse(name, frame, body)
         if type(choices) is list:

@@ -4,6 +4,9 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 _TEXT_PARTS = ("text", "output_text", None)
+_THINKING_PARTS = ("thinking", "reasoning", "reasoning_content")
+_WRITTEN = ("audio", "images", "annotations", "citations", "reasoning_details")
+"""Fields of a delta, besides text, reasoning, refusal and calls, that hold something a model wrote."""
 
 
 class Chunk(dict[str, Any]):
@@ -19,12 +22,12 @@ class Chunk(dict[str, Any]):
     def text(self) -> str:
         """The delta's text, `""` if there is none. Lists of text parts are joined; a legacy `text` counts."""
         choice = _first_choice(self)
-        return choice_text(choice, delta_of(choice))
+        return writable(choice_text(choice, delta_of(choice)))
 
     @property
     def reasoning(self) -> str:
-        """The delta's reasoning text, `reasoning_content` before `reasoning`; `""` if there is none."""
-        return reasoning_text(delta_of(_first_choice(self)))
+        """The delta's reasoning text, whatever its server calls it; `""` if there is none."""
+        return writable(reasoning_text(delta_of(_first_choice(self))))
 
     @property
     def tool_calls(self) -> list[Any]:
@@ -40,8 +43,24 @@ class Chunk(dict[str, Any]):
     @property
     def usage(self) -> dict[str, Any] | None:
         """The token counts, or None when this chunk has none (which means unknown, not zero)."""
-        usage = self.get("usage")
-        return usage if usage and isinstance(usage, dict) else None
+        return usage_in(self)
+
+
+def usage_in(chunk: dict[str, Any]) -> dict[str, Any] | None:
+    """Return the token counts of a chunk: its own, those of its `x_groq`, or of a choice; None if there are none."""
+    usage = chunk.get("usage")
+    if usage and isinstance(usage, dict):
+        return usage
+    if "x_groq" in chunk:
+        return _usage_of(chunk["x_groq"])
+    choices = chunk.get("choices")
+    first = choices[0] if isinstance(choices, list) and choices else None
+    return _usage_of(first) if isinstance(first, dict) and "usage" in first else None
+
+
+def _usage_of(holder: object) -> dict[str, Any] | None:
+    usage = holder.get("usage") if isinstance(holder, dict) else None
+    return usage if usage and isinstance(usage, dict) else None
 
 
 def chat_has_content(chunk: dict[str, Any]) -> bool:
@@ -53,8 +72,17 @@ def _choice_has_content(choice: dict[str, Any]) -> bool:
     delta = delta_of(choice)
     if choice_text(choice, delta) or reasoning_text(delta) or refusal_text(delta) or legacy_call(delta):
         return True
+    if any(_is_written(delta.get(key)) for key in _WRITTEN):
+        return True
     calls = delta.get("tool_calls")
     return isinstance(calls, list) and any(calls)
+
+
+def _is_written(value: object) -> bool:
+    """Return whether a field of a delta holds something: audio with data or a transcript, images, citations."""
+    if isinstance(value, dict):
+        return any(value.get(key) for key in ("data", "transcript", "url", "text"))
+    return bool(value) and isinstance(value, list | str)
 
 
 def choices_of(chunk: dict[str, Any]) -> Iterator[dict[str, Any]]:
@@ -88,6 +116,11 @@ def joined(pieces: Iterable[str]) -> str:
     return text
 
 
+def writable(text: str) -> str:
+    """Return a piece of text that any encoding of Unicode can write: a lone half of a surrogate pair becomes U+FFFD."""
+    return text if text.isascii() else joined((text,))
+
+
 def finish_reason_of(choice: dict[str, Any]) -> str | None:
     """Return the choice's finish reason; the empty string that some servers send in every chunk is none."""
     reason = choice.get("finish_reason")
@@ -103,8 +136,14 @@ def choice_text(choice: dict[str, Any], delta: dict[str, Any]) -> str:
 
 
 def reasoning_text(delta: dict[str, Any]) -> str:
-    """Return the reasoning of a delta. Servers that send both keys repeat the same text, so only one is taken."""
-    return _text(delta.get("reasoning_content")) or _text(delta.get("reasoning"))
+    """Return the reasoning of a delta. Servers that send it under several keys repeat the text, so only one is taken."""
+    if len(delta) == 1 and "content" in delta and type(delta["content"]) is str:
+        return ""
+    for key in ("reasoning_content", "reasoning", "thinking"):
+        value = delta.get(key)
+        if text := _text(value) or (_parts(value) if isinstance(value, list | dict) else ""):
+            return text
+    return _parts(delta.get("reasoning_details")) or _thinking_parts(delta.get("content"))
 
 
 def refusal_text(delta: dict[str, Any]) -> str:
@@ -131,6 +170,30 @@ def _part_text(part: object) -> str:
     if isinstance(part, dict) and part.get("type") in _TEXT_PARTS:
         return _text(part.get("text"))
     return ""
+
+
+def _parts(value: object) -> str:
+    """Return the texts of parts of reasoning: strings, or objects with `text`, `summary`, `thinking` or `content`."""
+    parts = value if isinstance(value, list) else [value]
+    found = []
+    for part in parts:
+        if isinstance(part, dict):
+            values = (part.get(key) for key in ("text", "summary", "thinking", "content"))
+            found.append(next((text for text in values if isinstance(text, str) and text), ""))
+        else:
+            found.append(_text(part))
+    return "".join(found)
+
+
+def _thinking_parts(content: object) -> str:
+    """Return the thinking in a list of content parts; some servers nest its text in parts of their own."""
+    if not isinstance(content, list):
+        return ""
+    found = []
+    for part in content:
+        if isinstance(part, dict) and part.get("type") in _THINKING_PARTS:
+            found.append(_parts(part) or _parts(part.get(part["type"])))
+    return "".join(found)
 
 
 def _text(value: object) -> str:

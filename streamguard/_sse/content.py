@@ -1,14 +1,16 @@
 """Did a model write something in this? Asked of whatever a stream hands over."""
 
+import json
 from typing import Any, Final
 
 from .anthropic import AnthropicChunk
 from .chunk import Chunk, chat_has_content
 from .event_parser import Event
+from .heartbeats import is_heartbeat_name, is_heartbeat_text
 from .objects import api_of, frame_of
 from .responses_api import ResponseChunk
 
-_EMPTY_DATA: Final = ("", "{}", '{"type":"ping"}', '{"type": "ping"}')
+_EMPTY_DATA: Final = ("", "{}", "null", "[]", "[DONE]")
 _TYPED: Final = {"responses": ResponseChunk, "anthropic": AnthropicChunk}
 
 
@@ -20,7 +22,7 @@ def has_content(chunk: object) -> bool:
     an event counts if it has data and is no ping, anything else that is no chat chunk counts if it is truthy.
     """
     if isinstance(chunk, Event):
-        return chunk.data.strip() not in _EMPTY_DATA and chunk.event != "ping"
+        return _event_has_content(chunk)
     if isinstance(chunk, Chunk):
         return chat_has_content(chunk)
     frame = frame_of(chunk)
@@ -44,6 +46,28 @@ def _frame_has_content(frame: dict[str, Any]) -> bool:
     if api == "chat" or "choices" in frame:
         return chat_has_content(frame)
     if api is None:
-        return bool(frame) and frame.get("type") != "ping"
+        kind = frame.get("type")
+        return bool(frame) and not (isinstance(kind, str) and is_heartbeat_name(kind))
     typed = _TYPED[api](frame)
-    return bool(typed.text or typed.reasoning or typed.tool_calls or getattr(typed, "refusal", ""))
+    written = typed.text or typed.reasoning or typed.written or getattr(typed, "refusal", "")
+    return bool(written or any(_is_piece_of_a_call(piece) for piece in typed.tool_calls))
+
+
+def _is_piece_of_a_call(piece: dict[str, Any]) -> bool:
+    return bool(piece["id"] or piece["function"]["name"] or piece["function"]["arguments"])
+
+
+def _event_has_content(event: Event) -> bool:
+    data = event.data.strip()
+    if data in _EMPTY_DATA or is_heartbeat_name(event.event) or is_heartbeat_text(data):
+        return False
+    frame = _object(data) if data.startswith("{") else None
+    return True if frame is None else _frame_has_content(frame)
+
+
+def _object(data: str) -> dict[str, Any] | None:
+    try:
+        value = json.loads(data)
+    except (ValueError, RecursionError):
+        return None
+    return value if isinstance(value, dict) else None

@@ -1,8 +1,10 @@
 """Tell the error frames, and the frames of other APIs, that turn up where a chat chunk was expected."""
 
+import json
 from collections.abc import Iterator
 from typing import Any, Final
 
+from .._text import storable
 from ..errors import InStreamError, MalformedChunkError
 from .chunk import finish_reason_of
 
@@ -11,6 +13,8 @@ _MAX_QUOTE: Final = 200
 _SUCCESS_CODES: Final = (0, 200, "", "0", "200", "ok", "OK", "success")
 _MESSAGE_KEYS: Final = ("message", "msg", "detail", "error_description", "description", "title", "error")
 _STATUS_KEYS: Final = ("status", "status_code", "statusCode")
+_NO_ERROR: Final = ("", "null", "none", "false", "0", "{}", "[]", '""')
+_VENDOR_KEYS: Final = frozenset({"error_code", "base_resp", "x_groq"})
 FAILED_RESPONSES: Final = ("response.failed", "response.cancelled")
 ANTHROPIC_TYPES: Final = (
     "message_start",
@@ -38,6 +42,53 @@ def frame_error(frame: dict[str, Any], body: str) -> InStreamError | None:
         return in_stream_error(_response_error(frame), frame, body)
     if "error" in (frame.get("object"), frame.get("type")) or (not choices and _is_flat_error(frame)):
         return in_stream_error(frame, frame, body)
+    return None if not frame.keys() & _VENDOR_KEYS else _vendor_error(frame, body)
+
+
+def lone_error(value: object, body: str, name: str = "message") -> InStreamError | None:
+    """Return the error in an event of a stream of any JSON: one named `error`, or an object whose only key is `error`.
+
+    Rows of data may have a column `error`, so that other objects with that key are data.
+    """
+    if name == "error":
+        return in_stream_error(value, value if isinstance(value, dict) else {}, body)
+    if isinstance(value, dict) and value.keys() == {"error"} and _is_error(value["error"], beside=None):
+        return in_stream_error(value["error"], value, body)
+    return None
+
+
+def unframed_error(line: bytes) -> InStreamError | None:
+    """Return the error in a line that is not part of an event: a JSON object that reports one, or `error: {...}`."""
+    text = line.decode("utf-8", "replace").strip()
+    name, _, rest = text.partition(":")
+    if name.strip().lower() in ("error", "errors"):
+        text = rest.strip()
+        frame = _object(text)
+        return None if text.lower() in _NO_ERROR else in_stream_error(frame or text, frame or {}, text)
+    frame = _object(text) if text.startswith("{") else None
+    return None if frame is None else frame_error(frame, text)
+
+
+def _object(text: str) -> dict[str, Any] | None:
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def _vendor_error(frame: dict[str, Any], body: str) -> InStreamError | None:
+    """Return the error that a vendor's own fields report: `error_code` and `error_msg`, `base_resp`, `x_groq.error`."""
+    code = frame.get("error_code")
+    if code not in _SUCCESS_CODES and code is not None:
+        text = next((frame[key] for key in ("error_msg", "error_message") if isinstance(frame.get(key), str)), "")
+        return in_stream_error({"message": text, "code": code}, frame, body)
+    base = frame.get("base_resp")
+    if isinstance(base, dict) and base.get("status_code") not in (*_SUCCESS_CODES, None):
+        return in_stream_error({"message": base.get("status_msg"), "code": base["status_code"]}, frame, body)
+    for key, extension in frame.items():
+        if key.startswith("x_") and isinstance(extension, dict) and _is_error(extension.get("error"), beside=True):
+            return in_stream_error(extension["error"], frame, body)
     return None
 
 
@@ -66,7 +117,7 @@ def in_stream_error(error: object, frame: dict[str, Any], body: str) -> InStream
         message = ": ".join(text for text in (said.strip(), beside) if text)
     code = error if type(error) is int else _code_of(source, frame)
     message = message or body.strip() or "the server sent an error event without data"
-    return InStreamError(_cut(message), type=_type_of(source, frame), code=code, body=_cut(body))
+    return InStreamError(storable(_cut(message)), type=_type_of(source, frame), code=code, body=_cut(body))
 
 
 def foreign_frame(

@@ -1,6 +1,7 @@
 """Parse the blocks of an event stream into events: sseclient's client and type, the standard's rules."""
 
 import logging
+import re
 from collections.abc import Callable, Generator, Iterable
 from typing import Any, Final, cast
 
@@ -16,6 +17,8 @@ logging.getLogger(__name__).addFilter(lambda record: False)
 _LF: Final = 10
 _MAX_RETRY_DIGITS: Final = 100
 _STRAY_BYTES: Final = 4096
+_UNFRAMED_BYTES: Final = 65536
+_MAY_BE_ERROR: Final = re.compile(rb"\s*(?:\{|errors?\s*:)", re.IGNORECASE)
 # The library's type information leaves out the constructor.
 new_event: Final = cast(Callable[[str, str, str, int | None], Event], Event)
 
@@ -42,6 +45,8 @@ class EventClient(sseclient.SSEClient):
         """The server's wish for the pause before a reconnection, in milliseconds."""
         self.strays = b""
         """Lines that the standard ignores, neither field nor comment, joined by LF: their first 4 KiB or so."""
+        self.unframed = b""
+        """Those of them that look like an error, a JSON object or `error: ...`, until they are taken."""
         self._has_fields = False
 
     @property
@@ -93,6 +98,11 @@ class EventClient(sseclient.SSEClient):
         self.last_event_id = committed
         return event
 
+    def take_unframed(self) -> bytes:
+        """Return the lines that look like an error, and forget them."""
+        lines, self.unframed = self.unframed, b""
+        return lines
+
     def _parse(self, block: bytes) -> Event | None:
         data: list[bytes] = []
         kind, retry = b"", None
@@ -123,6 +133,8 @@ class EventClient(sseclient.SSEClient):
     def _take_stray(self, line: bytes) -> None:
         if line.strip() and len(self.strays) < _STRAY_BYTES:
             self.strays += line[:_STRAY_BYTES] + b"\n"
+        if len(self.unframed) < _UNFRAMED_BYTES and _MAY_BE_ERROR.match(line):
+            self.unframed += line[:_UNFRAMED_BYTES] + b"\n"
 
     def _take_id(self, value: bytes) -> None:
         if b"\0" not in value:

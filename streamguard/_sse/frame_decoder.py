@@ -6,6 +6,7 @@ from typing import Any, ClassVar, Final
 from ..errors import MalformedChunkError
 from .error_frames import in_stream_error, not_an_object
 from .event_parser import Event
+from .heartbeats import is_heartbeat_name, is_heartbeat_text
 
 _END_MARKER: Final = "[DONE]"
 _JSON_NAMES: Final[dict[type, str]] = {
@@ -65,7 +66,9 @@ class FrameDecoder:
         raise NotImplementedError
 
     def object_of(self, event: Event) -> dict[str, Any] | None:
-        """Return the event's JSON object; None if it holds no data, or the end marker."""
+        """Return the event's JSON object; None if it holds no data, the end marker, or is a heartbeat."""
+        if event.event != "message" and is_heartbeat_name(event.event):
+            return None
         try:
             value = json.loads(event.data)
         except (ValueError, RecursionError) as error:
@@ -79,8 +82,7 @@ class FrameDecoder:
     def _take_text(self, event: Event, value: object, kind: str, *, cause: Exception | None = None) -> None:
         if event.event == "error":
             raise in_stream_error(value, {}, event.data) from cause
-        text = value.strip() if isinstance(value, str) else None
-        if text == _END_MARKER:
+        if isinstance(value, str) and value.strip() == _END_MARKER:
             self.done = True
-        elif text != "":
+        elif not is_heartbeat_text(event.data):
             raise not_an_object(event.data, kind, self.expected) from cause

@@ -1,15 +1,23 @@
 """Put the chunks of a chat stream together into the message that the model wrote."""
 
+import logging
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
-from .chunk import choice_text, finish_reason_of, index_of, joined, legacy_call, reasoning_text, refusal_text
-from .tool_calls import ToolCall, ToolCallCollector
-
-_CUT_SHORT: Final = (
-    *("length", "content_filter", None),
-    *("max_output_tokens", "max_tokens", "model_context_window_exceeded", "refusal"),  # Responses, Anthropic
+from .._text import one_line
+from ..telemetry.logs import log_line
+from .chunk import (
+    choice_text,
+    finish_reason_of,
+    index_of,
+    joined,
+    legacy_call,
+    reasoning_text,
+    refusal_text,
+    usage_in,
 )
+from .finish_reasons import is_known, why_not_whole
+from .tool_calls import ToolCall, ToolCallCollector
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,13 +30,13 @@ class Message:
     text: str = ""
     reasoning: str = ""
     tool_calls: tuple[ToolCall, ...] = ()
-    """The calls to make. Empty unless the message is complete and was cut neither by length nor by a content filter."""
+    """The calls that are safe to run: the answer ended well, the call has a name, its arguments are complete."""
     finish_reason: str | None = None
     usage: dict[str, Any] | None = None
     """The token counts as the server gave them last; None means unknown, never zero."""
     refusal: str = ""
     invalid_tool_calls: tuple[ToolCall, ...] = ()
-    """Calls that must not be made: unreadable arguments, no name, or a message that was cut short."""
+    """Every other call that the client was asked to run, with its `invalid_reason`; not those that the server runs."""
     choices: tuple["Message", ...] = ()
     """One message per choice, by index, if more came than the one with index 0; their `usage` is None. Else empty."""
 
@@ -73,8 +81,7 @@ class MessageAssembler:
             for choice in choices:
                 if type(choice) is dict:
                     self._add_choice(choice)
-        usage = chunk.get("usage")
-        if usage and type(usage) is dict:
+        if (usage := usage_in(chunk)) is not None:
             self._usage = usage
 
     def message(self, complete: bool) -> Message:
@@ -103,7 +110,7 @@ def _whole_message(choice: dict[str, Any], draft: "Draft") -> dict[str, Any]:
 class Draft:
     """The pieces of one message, while they come."""
 
-    __slots__ = ("calls", "finish_reason", "reasoning", "refusal", "text")
+    __slots__ = ("_warned", "calls", "finish_reason", "reasoning", "refusal", "text")
 
     def __init__(self) -> None:
         # Lists of pieces: adding to a string would copy all of it for every chunk.
@@ -112,22 +119,30 @@ class Draft:
         self.refusal: list[str] = []
         self.calls = ToolCallCollector()
         self.finish_reason: str | None = None
+        """The last one: a server may stamp one on each chunk, or go on after its own tool round."""
+        self._warned = False
 
     @property
     def is_empty(self) -> bool:
         """Whether nothing of the message has come."""
-        return not (self.text or self.reasoning or self.refusal or self.calls.calls())
+        return not (self.text or self.reasoning or self.refusal or self.calls)
 
     def add(self, choice: dict[str, Any], delta: dict[str, Any]) -> None:
         """Add what a chat choice and its delta hold."""
         content = delta.get("content")
         if type(content) is str and content:
-            self.text.append(content)
+            self.write(content)
             if len(delta) == 1 and choice.get("finish_reason") is None:
                 return
         elif text := choice_text(choice, delta):
-            self.text.append(text)
+            self.write(text)
         self._add_rest(choice, delta)
+
+    def write(self, text: str) -> None:
+        """Add text. After a finish reason it means that the server has answered the calls before it."""
+        self.text.append(text)
+        if self.finish_reason is not None:
+            self.calls.answered()
 
     def _add_rest(self, choice: dict[str, Any], delta: dict[str, Any]) -> None:
         if reasoning := reasoning_text(delta):
@@ -139,20 +154,31 @@ class Draft:
             self.calls.add(piece)
         if call := legacy_call(delta):
             self.calls.add({"index": -1, "function": call})
-        # The first reason counts: what comes later cannot make a cut message whole.
-        self.finish_reason = self.finish_reason or finish_reason_of(choice)
+        self.finish_reason = finish_reason_of(choice) or self.finish_reason
 
     def message(self, complete: bool, *, usage: dict[str, Any] | None = None, choices: tuple[Message, ...] = ()) -> Message:
         """Return the message so far."""
-        final = complete and self.finish_reason not in _CUT_SHORT
-        calls = [(call, final and call.usable) for call in self.calls.calls()]
+        valid, invalid = self.calls.sorted_out(why_not_whole(self.finish_reason, complete=complete))
+        if complete:
+            self._warn_of_unknown_reason()
         return Message(
             text=joined(self.text),
             reasoning=joined(self.reasoning),
             refusal=joined(self.refusal),
-            tool_calls=tuple(call for call, usable in calls if usable),
-            invalid_tool_calls=tuple(call for call, usable in calls if not usable),
+            tool_calls=valid,
+            invalid_tool_calls=invalid,
             finish_reason=self.finish_reason,
             usage=usage,
             choices=choices,
+        )
+
+    def _warn_of_unknown_reason(self) -> None:
+        if self.finish_reason is None or self._warned or not self.calls or is_known(self.finish_reason):
+            return
+        self._warned = True
+        log_line(
+            logging.WARNING,
+            "unknown_finish_reason",
+            "unknown finish reason %r: the answer's tool calls are not offered",
+            one_line(self.finish_reason, 64),
         )

@@ -2,7 +2,9 @@
 
 from typing import Any, Final
 
+from .chunk import writable
 from .error_frames import FAILED_RESPONSES
+from .heartbeats import HEARTBEAT_NAMES
 from .tool_calls import function_piece
 from .typed import TypedAssembler, TypedDecoder, dict_of, index_in, text_of, type_of
 
@@ -11,7 +13,32 @@ _INCOMPLETE: Final = "response.incomplete"
 _TEXT: Final = "response.output_text.delta"
 _REFUSAL: Final = "response.refusal.delta"
 _REASONING: Final = ("response.reasoning_summary_text.delta", "response.reasoning_text.delta")
-_ARGUMENTS: Final = "response.function_call_arguments.delta"
+_ARGUMENTS: Final = {
+    "response.function_call_arguments.delta": "function",
+    "response.custom_tool_call_input.delta": "custom",
+}
+_ARGUMENTS_DONE: Final = {
+    "response.function_call_arguments.done": "arguments",
+    "response.custom_tool_call_input.done": "input",
+}
+_CALLS: Final = {
+    "function_call": ("function", "arguments"),
+    "custom_tool_call": ("custom", "input"),
+    # The client is to answer these as well, in ways of their own.
+    "computer_call": ("computer_call", "action"),
+    "local_shell_call": ("local_shell_call", "action"),
+    "shell_call": ("shell_call", "action"),
+    "apply_patch_call": ("apply_patch_call", "operation"),
+    "mcp_approval_request": ("mcp_approval_request", "arguments"),
+}
+"""The items that are calls for the client, with their kind and the field that holds the arguments."""
+_WRITTEN: Final = (
+    *("response.mcp_call_arguments.delta", "response.code_interpreter_call_code.delta"),
+    *("response.output_audio.delta", "response.audio.delta"),
+    *("response.output_audio_transcript.delta", "response.audio.transcript.delta"),
+    *("response.image_generation_call.partial_image",),
+)
+"""Deltas of what the model writes for the server's own tools, and of other media."""
 _ITEM_ADDED: Final = "response.output_item.added"
 _ITEM_DONE: Final = "response.output_item.done"
 
@@ -32,12 +59,12 @@ class ResponseChunk(dict[str, Any]):
     @property
     def text(self) -> str:
         """The text delta, `""` if this is none."""
-        return self._delta(_TEXT)
+        return writable(self._delta(_TEXT))
 
     @property
     def reasoning(self) -> str:
         """The delta of the reasoning or of its summary, `""` if this is none."""
-        return self._delta(*_REASONING)
+        return writable(self._delta(*_REASONING))
 
     @property
     def refusal(self) -> str:
@@ -47,12 +74,18 @@ class ResponseChunk(dict[str, Any]):
     @property
     def tool_calls(self) -> list[Any]:
         """The piece of a function call, in the shape of a chat delta's; assembled ones are in the stream's message."""
-        if self.type == _ARGUMENTS:
-            return [function_piece(index_in(self, "output_index"), arguments=self.get("delta"))]
-        item = dict_of(self.get("item"))
-        if self.type == _ITEM_ADDED and item.get("type") == "function_call":
-            return [function_piece(index_in(self, "output_index"), item.get("call_id"), item.get("name"))]
+        kind, item = self.type, dict_of(self.get("item"))
+        index, item_id = index_in(self, "output_index"), text_of(self.get("item_id"))
+        if kind in _ARGUMENTS:
+            return [function_piece(index, arguments=self.get("delta"), item_id=item_id, kind=_ARGUMENTS[kind])]
+        if kind == _ITEM_ADDED and item.get("type") in _CALLS:
+            return [_call_of(index, item, begun=True)]
         return []
+
+    @property
+    def written(self) -> bool:
+        """Whether the model writes something else in it: for the server's own tools, or audio and images."""
+        return self.type in _WRITTEN and any(bool(self.get(key)) for key in ("delta", "partial_image_b64"))
 
     @property
     def finish_reason(self) -> str | None:
@@ -87,7 +120,7 @@ class ResponsesDecoder(TypedDecoder):
 
     own = "responses"
     expected = "expected an event of the OpenAI Responses API"
-    pings = frozenset({"ping", "keepalive"})
+    pings = HEARTBEAT_NAMES | {"response.keep_alive", "response.keepalive"}
 
     def knows(self, kind: str) -> bool:
         """Return whether *kind* is a type of this API that reports no error."""
@@ -100,27 +133,28 @@ class ResponsesDecoder(TypedDecoder):
 
 
 class ResponsesAssembler(TypedAssembler):
-    """Put the message of a Responses stream together: text, reasoning, refusal and function calls.
+    """Put the message of a Responses stream together: text, reasoning, refusal and calls.
 
-    What no delta told is taken from the whole items that end them.
+    The whole items and the whole response at their end are final: they replace what the deltas said of a call, and give
+    the text if there was none.
     """
-
-    def clear(self) -> None:
-        """Forget everything: the message begins anew."""
-        super().clear()
-        self._told: set[int | None] = set()
-        """The output indexes of the function calls whose arguments have come."""
 
     def add(self, chunk: dict[str, Any]) -> None:
         """Add a chunk."""
         event, draft = ResponseChunk(chunk), self._draft
-        for pieces, text in ((draft.text, event.text), (draft.reasoning, event.reasoning), (draft.refusal, event.refusal)):
+        for pieces, text in (
+            (draft.text, event._delta(_TEXT)),
+            (draft.reasoning, event._delta(*_REASONING)),
+            (draft.refusal, event.refusal),
+        ):
             if text:
                 pieces.append(text)
         for piece in event.tool_calls:
             draft.calls.add(piece)
-        if event.type == _ARGUMENTS:
-            self._told.add(index_in(event, "output_index"))
+        if event.type in _ARGUMENTS_DONE:
+            whole = event.get(_ARGUMENTS_DONE[event.type])
+            item_id = text_of(event.get("item_id"))
+            draft.calls.complete(function_piece(index_in(event, "output_index"), arguments=whole, item_id=item_id))
         elif event.type == _ITEM_DONE:
             self._whole_call(index_in(event, "output_index"), event.get("item"))
         elif event.finish_reason:
@@ -128,9 +162,8 @@ class ResponsesAssembler(TypedAssembler):
 
     def _whole_call(self, index: int | None, item: object) -> None:
         call = dict_of(item)
-        if call.get("type") == "function_call" and index not in self._told:
-            self._told.add(index)
-            self._draft.calls.add(function_piece(index, call.get("call_id"), call.get("name"), call.get("arguments")))
+        if call.get("type") in _CALLS:
+            self._draft.calls.complete(_call_of(index, call))
 
     def _whole_response(self, event: ResponseChunk) -> None:
         self._draft.finish_reason = event.finish_reason
@@ -141,6 +174,14 @@ class ResponsesAssembler(TypedAssembler):
             self._whole_call(index, item)
         if not self._draft.text:
             self._draft.text += [text for item in items for text in _texts(item)]
+
+
+def _call_of(index: int | None, item: dict[str, Any], *, begun: bool = False) -> dict[str, Any]:
+    """Return an item that is a call as a piece of one; *begun*: its arguments are still to come."""
+    kind, field = _CALLS[text_of(item.get("type"))]
+    name = item.get("name") or (kind if kind not in ("function", "custom") else None)
+    given = None if begun and kind in ("function", "custom") else item.get(field)
+    return function_piece(index, item.get("call_id"), name, given, item_id=text_of(item.get("id")), kind=kind)
 
 
 def _texts(item: object) -> list[str]:

@@ -5,6 +5,7 @@ from typing import Any, ClassVar
 from .chunk import joined
 from .error_frames import foreign_frame, frame_error, in_stream_error
 from .frame_decoder import FrameDecoder
+from .heartbeats import is_heartbeat_name
 from .message import Draft, Message
 
 
@@ -21,7 +22,7 @@ class TypedDecoder(FrameDecoder):
     def take(self, frame: dict[str, Any], body: str, name: str = "message") -> Any:
         """Return the chunk of a decoded *frame*, or None for a ping. Raises as `decode()` does."""
         kind = type_of(frame) or name
-        if kind in self.pings:
+        if kind in self.pings or is_heartbeat_name(kind):
             return None
         if not self.knows(kind):
             self._refuse(kind, frame, body)

@@ -15,6 +15,7 @@ from streamguard import InStreamError, MalformedChunkError, UsageError, has_cont
 from streamguard._core.limits import parse_duration
 from streamguard._http import retry_after, status_error
 from streamguard._sse import EventClient
+from streamguard._sse.heartbeats import is_heartbeat_name, is_heartbeat_text
 from streamguard._stream.upstream.decode import assembler_of, decoder_of
 from streamguard.dispatch._data.turn_events import Event, Kind
 from streamguard.dispatch._formats.registry import FORMATS, make_format
@@ -64,27 +65,28 @@ def _fields(event: Any) -> tuple[Any, ...]:
 
 
 def chat(data: bytes) -> None:
-    """Chunks are the JSON objects of the standard's events, up to the end marker or the first that is not one."""
+    """Chunks are the JSON objects of the standard's events, up to the end marker or the first that is none."""
     pieces = pieces_of(data)
     stream = b"".join(pieces)
     chunks, fault = decoded("chat", pieces)
     complete = Reference().decode(stream).events
     unfinished = Reference().decode(stream + b"\n\n").events[len(complete) :]
-    expected = _objects([text for _, text, *_ in complete + unfinished])
+    expected = _objects([(name, text) for name, text, *_ in complete + unfinished])
     # An unfinished last event that is not a chat chunk may be cut: it is neither returned nor an error.
-    without = _objects([text for _, text, *_ in complete]) if unfinished else expected
+    without = _objects([(name, text) for name, text, *_ in complete]) if unfinished else expected
     assert repr(chunks) in map(repr, (expected, without) if fault is None else (expected[: len(chunks)],))
 
 
-def _objects(texts: list[str]) -> list[dict[str, Any]]:
-    """Return the JSON objects among the events' data, up to the end marker or the first that is not one."""
+def _objects(events: list[tuple[str, str]]) -> list[dict[str, Any]]:
+    """Return the JSON objects among the events' data, up to the end marker or other text; heartbeats are left out."""
     objects = []
-    for text in texts:
+    for name, text in events:
         value = _json(text)
-        marker = value if isinstance(value, str) else text
+        if is_heartbeat_name(name):
+            continue
         if isinstance(value, dict):
             objects.append(value)
-        elif marker.strip():
+        elif not is_heartbeat_text(text):
             break
     return objects
 
@@ -154,7 +156,7 @@ def lines(data: bytes) -> None:
     for name in FORMATS:
         seen = _events_of(name, pieces)
         whole = _events_of(name, [b"".join(pieces)])
-        assert _merged(seen) == _merged(whole), name
+        assert _told(seen) == _told(whole), name
         ends = [event.kind for event in seen].count(Kind.DONE)
         assert ends <= 1
         assert not ends or seen[-1].kind is Kind.DONE
@@ -166,15 +168,15 @@ def _events_of(name: str, pieces: list[bytes]) -> list[Event]:
     return [*found, *reader.close(0)]
 
 
-def _merged(found: list[Event]) -> list[tuple[object, str]]:
+def _told(found: list[Event]) -> list[tuple[object, str]]:
     """Return kinds and texts; lines that follow each other may come as one text or as several."""
-    merged: list[tuple[object, str]] = []
+    told: list[tuple[object, str]] = []
     for event in found:
-        if merged and event.kind is Kind.TEXT is merged[-1][0]:
-            merged[-1] = (Kind.TEXT, merged[-1][1] + event.text)
+        if told and event.kind is Kind.TEXT is told[-1][0]:
+            told[-1] = (Kind.TEXT, told[-1][1] + event.text)
         else:
-            merged.append((event.kind, event.text))
-    return merged
+            told.append((event.kind, event.text))
+    return told
 
 
 def words(data: bytes) -> None:

@@ -106,8 +106,8 @@ def test_legacy_completions_have_text() -> None:
         ({"reasoning": "b"}, "b"),
         ({"reasoning_content": "a", "reasoning": "a"}, "a"),
         ({"reasoning_content": None, "reasoning": "b"}, "b"),
-        ({"reasoning": {"summary": "c"}}, ""),
-        ({"reasoning_content": ["c"]}, ""),
+        ({"reasoning": {"summary": "c"}}, "c"),
+        ({"reasoning_content": ["c"]}, "c"),
     ],
 )
 def test_reasoning_has_two_names(delta: dict[str, Any], reasoning: str) -> None:

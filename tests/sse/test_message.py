@@ -140,9 +140,9 @@ def test_usage_is_the_last_real_one_or_unknown(usage: Any) -> None:
     }
 
 
-def test_the_first_finish_reason_counts() -> None:
-    """A late "stop" does not make a message whole that was cut by length."""
-    assert assemble(chunk(finish_reason="length"), chunk(finish_reason="stop")).finish_reason == "length"
+def test_the_last_finish_reason_counts() -> None:
+    """Some servers stamp a reason on each chunk, or go on after a tool round of their own (C201, C202)."""
+    assert assemble(chunk(finish_reason="stop"), chunk(finish_reason="length")).finish_reason == "length"
     assert assemble(chunk(finish_reason=""), chunk(finish_reason="stop")).finish_reason == "stop"
     assert assemble(chunk({"content": "x"}, finish_reason="stop")).finish_reason == "stop"
 
@@ -162,14 +162,22 @@ def test_any_proper_end_offers_the_calls(finish_reason: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("finish_reason", "complete"),
-    [("length", True), ("content_filter", True), (None, True), ("", True), ("tool_calls", False), (None, False)],
+    ("finish_reason", "complete", "why"),
+    [
+        ("length", True, "finish_reason: length"),
+        ("content_filter", True, "finish_reason: content_filter"),
+        ("pause_turn", True, "finish_reason: pause_turn"),
+        (None, True, "no_finish_reason"),
+        ("", True, "no_finish_reason"),
+        ("tool_calls", False, "incomplete_answer"),
+        (None, False, "incomplete_answer"),
+    ],
 )
-def test_a_message_that_was_cut_offers_no_calls(finish_reason: str | None, complete: bool) -> None:
+def test_a_message_that_was_cut_offers_no_calls(finish_reason: str | None, complete: bool, why: str) -> None:
     """Not even those whose arguments happen to be whole: they are listed as not to be made (B087)."""
     message = called(*WEATHER, finish_reason=finish_reason, complete=complete)
     assert message.tool_calls == ()
-    assert message.invalid_tool_calls == (ToolCall("c1", "weather", '{"city":"Oslo"}'),)
+    assert message.invalid_tool_calls == (ToolCall("c1", "weather", '{"city":"Oslo"}', invalid_reason=why),)
 
 
 @pytest.mark.parametrize("arguments", ['{"city":', '{"a":1}{"b":2}', "city=Oslo", "{'a': 1}", "[" * 100_000])
@@ -177,7 +185,7 @@ def test_unreadable_arguments_are_kept_apart(arguments: str) -> None:
     """The good call is offered, the bad one is not."""
     message = called(*WEATHER, calls(piece(arguments, index=1, id="c2", name="bad")))
     assert [call.id for call in message.tool_calls] == ["c1"]
-    assert message.invalid_tool_calls == (ToolCall("c2", "bad", arguments),)
+    assert message.invalid_tool_calls == (ToolCall("c2", "bad", arguments, invalid_reason="incomplete_arguments"),)
     with pytest.raises(ValueError, match=r"."):
         message.invalid_tool_calls[0].parse()
 
@@ -193,7 +201,7 @@ def test_a_call_without_a_name_cannot_be_made() -> None:
     """It is listed as invalid."""
     message = called(calls(piece("{}", id="c1")))
     assert message.tool_calls == ()
-    assert message.invalid_tool_calls == (ToolCall("c1", "", "{}"),)
+    assert message.invalid_tool_calls == (ToolCall("c1", "", "{}", invalid_reason="no_name"),)
 
 
 PARALLEL = (ToolCall("c1", "f", '{"x":1}'), ToolCall("c2", "g", '{"y":2}'))

@@ -232,21 +232,21 @@ def test_the_message() -> None:
 
 def test_calls_side_by_side_do_not_mix() -> None:
     """Pieces belong together by their output index."""
-    other = {**CALL, "call_id": "call_2", "name": "time"}
-    whole = message(added(CALL), added(other, 2), arguments("[1]"), arguments("[2]", 2), COMPLETED)
-    assert [(call.name, call.arguments) for call in whole.tool_calls] == [("weather", "[1]"), ("time", "[2]")]
+    other = {**CALL, "id": "fc_2", "call_id": "call_2", "name": "time"}
+    whole = message(added(CALL), added(other, 2), arguments('{"n":1}'), arguments('{"n":2}', 2), COMPLETED)
+    assert [(call.name, call.arguments) for call in whole.tool_calls] == [("weather", '{"n":1}'), ("time", '{"n":2}')]
 
 
 def test_what_no_delta_told_comes_from_the_whole() -> None:
     """A gateway that sends the items at once, or the response only, is read too; nothing is taken twice."""
-    call = {**CALL, "arguments": "[1]"}
+    call = {**CALL, "arguments": '{"n":1}'}
     part = {"type": "message", "content": [{"type": "output_text", "text": "Hello"}, {"type": "refusal"}, None]}
     whole = {"type": "response.completed", "response": {"output": [part, call], "usage": USAGE}}
-    expected = ("Hello", [("weather", "[1]")])
+    expected = ("Hello", [("weather", '{"n":1}')])
     for frames in (
         [whole],
         [text("Hello"), added(call, kind="done"), whole],
-        [text("Hello"), added(CALL), arguments("[1]"), whole],
+        [text("Hello"), added(CALL), arguments('{"n":1}'), whole],
     ):
         made = message(*frames)
         assert (made.text, [(one.name, one.arguments) for one in made.tool_calls]) == expected
@@ -261,7 +261,7 @@ def test_an_incomplete_message_offers_no_calls() -> None:
 def test_clear_begins_anew() -> None:
     """Behind it nothing of the first attempt is left."""
     assembler = ResponsesAssembler()
-    for frame in (text("a"), added(CALL), arguments("[1]"), COMPLETED):
+    for frame in (text("a"), added(CALL), arguments('{"n":1}'), COMPLETED):
         assembler.add(frame)
     assembler.clear()
     assert (assembler.text, assembler.usage, assembler.finish_reason) == ("", None, None)

@@ -54,7 +54,6 @@ def test_a_predicate_that_fails(streamguard_gateway: Serve) -> None:
         'event {"choices": [{"index": 0, "delta": {}}]}',
         'event {"choices": [{"index": 0, "delta": {"role": "assistant", "content": ""}}]}',
         'event {"choices": [{"index": 0, "delta": {"content": null, "tool_calls": []}}]}',
-        'event ping | {"type": "ping"}',
     ],
 )
 def test_a_provider_that_only_beats_is_stale(streamguard_gateway: Serve, beat: str) -> None:
@@ -65,6 +64,19 @@ def test_a_provider_that_only_beats_is_stale(streamguard_gateway: Serve, beat: s
     assert seen.error.phase == "first"
     assert len(seen.chunks) >= 2
     assert 0.19 <= seen.elapsed < 0.2 + PROMPT
+
+
+BEATS = ['event ping | {"type": "ping"}', "event ping | ping", "event keep-alive | null", "event ping"]
+
+
+@pytest.mark.parametrize("beat", BEATS)
+def test_named_heartbeats_are_not_chunks(streamguard_gateway: Serve, beat: str) -> None:
+    """They never count, with and without `counts=`, and are not handed over (C215)."""
+    gateway = streamguard_gateway(*[f"loop forever\n{beat}\nwait 0.03\nendloop"] * 2)
+    for counts in (None, has_content):
+        seen = consume(stream_from(gateway, first=0.2, counts=counts, retry=None))
+        assert isinstance(seen.error, StreamInactivityTimeoutError)
+        assert (seen.error.phase, seen.chunks) == ("first", [])
 
 
 def test_keep_alives_do_not_hold_a_run_open(streamguard_gateway: Serve) -> None:

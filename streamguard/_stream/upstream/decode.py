@@ -24,7 +24,10 @@ from ..._sse import (
     ObjectWatcher,
     ResponsesAssembler,
     ResponsesDecoder,
-    new_event,
+    in_stream_error,
+    is_heartbeat_name,
+    lone_error,
+    unframed_error,
 )
 from ...errors import MalformedChunkError, UsageError
 
@@ -150,8 +153,13 @@ class JSONDecoder(_EventStreamDecoder):
                 self.completion = Completion.DONE
             if self.completion is Completion.DONE:
                 return
-            if text:
-                yield _json(text)
+            if event.event == "error":
+                raise in_stream_error(_any_json(text), {}, text)
+            if text and not is_heartbeat_name(event.event):
+                value = _json(text)
+                if (error := lone_error(value, text)) is not None:
+                    raise error
+                yield value
 
 
 class ChatStreamDecoder(_EventStreamDecoder):
@@ -181,20 +189,24 @@ class ChatStreamDecoder(_EventStreamDecoder):
         chunk = None if event is None else self._decoder.decode_last(event)
         if chunk is not None:
             yield chunk
-        if self.strays and self.completion is Completion.OPEN:
-            self._raise_unframed_error()
+        self._raise_unframed_error(self.strays)
 
-    def _raise_unframed_error(self) -> None:
-        """Raise the error object that the server put into the stream without a frame, if there is one."""
-        with contextlib.suppress(MalformedChunkError):
-            self._frames().decode(new_event("", "message", self.strays.decode("utf-8", "replace"), None))
+    def _raise_unframed_error(self, lines: bytes) -> None:
+        """Raise the error that the server put into the stream without a frame, if there is one."""
+        for error in map(unframed_error, (lines, *lines.split(b"\n"))):
+            if error is not None:
+                raise error
 
     def _decoded(self, events: Iterable[sseclient.Event]) -> Iterator[Any]:
         decode = self._decoder.decode
         for event in events:
+            if self._client.unframed and event.data.strip() == "[DONE]":
+                self._raise_unframed_error(self._client.take_unframed())
             chunk = decode(event)
             if chunk is not None:
                 yield chunk
+        if self._client.unframed:
+            self._raise_unframed_error(self._client.take_unframed())
 
 
 class ResponsesStreamDecoder(ChatStreamDecoder):
@@ -298,6 +310,13 @@ def decoder_of(decode: object, choices: int = 1) -> Callable[[], Decoder]:
     if callable(decode):
         return EventDecoder
     raise UsageError(f"decode= takes {', '.join(map(repr, _DECODERS))} or a callable on events, not {decode!r}")
+
+
+def _any_json(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return text
 
 
 def _json(text: str) -> Any:
