@@ -14,9 +14,12 @@ from streamguard import (
     TransportError,
     UsageError,
     classify,
+    guard,
     guarded_stream,
     has_content,
 )
+from streamguard._core.limits import LIMITS
+from streamguard._stream.options import LimitKeywords
 
 from ..helpers import Serve
 from .helpers import ENDLESS, consume, failure, stream_from
@@ -65,7 +68,7 @@ URL = "http://127.0.0.1:9/"
     ],
 )
 def test_a_wrong_type_is_a_type_error_that_names_the_argument(argument: str, wrong: object) -> None:
-    """An argument of a type that it cannot have."""
+    """An argument of a wrong type is a TypeError that names it."""
     with pytest.raises(TypeError, match=f"{argument}="):
         guarded_stream("POST", URL, **{argument: wrong})  # type: ignore[call-overload]
 
@@ -94,14 +97,14 @@ def test_a_wrong_type_is_a_type_error_that_names_the_argument(argument: str, wro
     ],
 )
 def test_a_wrong_value_is_a_usage_error_that_names_the_argument(options: dict[str, Any], words: str) -> None:
-    """Values that no limit can have, pairs that contradict each other, keywords that do not belong here."""
+    """Impossible limits, limits that contradict each other, and keywords that do not belong here."""
     with pytest.raises(UsageError, match=words):
         guarded_stream("POST", URL, **options)  # type: ignore[call-overload]
 
 
 @pytest.mark.parametrize("typo", ["idel", "max_retries", "read_timeout", "chunk_size", "decode_unicode"])
 def test_an_unknown_keyword_is_named(typo: str) -> None:
-    """A misspelt or a foreign keyword never passes silently."""
+    """A misspelt or unknown keyword is refused."""
     with pytest.raises(TypeError, match=f"unexpected keyword argument '{typo}'"):
         guarded_stream("POST", URL, **{typo: 5})  # type: ignore[call-overload]
 
@@ -134,14 +137,14 @@ def test_an_unknown_keyword_is_named(typo: str) -> None:
     ],
 )
 def test_a_url_that_cannot_be_requested_is_refused_at_the_call(url: str) -> None:
-    """No scheme, no host, a port that is none, a scheme of another protocol: refused by the name of the argument."""
+    """No scheme, no host, a wrong port, another protocol: url= is refused by name."""
     with pytest.raises(UsageError, match=r"^url= "):
         guarded_stream("POST", url)
 
 
 @pytest.mark.parametrize("url", ["http://*.example/", "http://a b/", "http://./", "http://exa\0mple/"])
 def test_a_host_that_requests_refuses_is_named_at_the_start(url: str) -> None:
-    """What only requests can judge is a UsageError as well, with requests' own error behind it."""
+    """A host that only requests can judge is a UsageError, with requests' error as its cause."""
     error = failure(guarded_stream("POST", url, retry=3))
     if isinstance(error, TransportError):
         assert error.code == "EAI_NONAME"  # older versions of requests leave the judgement to the resolver
@@ -160,7 +163,7 @@ def test_a_url_is_a_str(url: Any) -> None:
 
 @pytest.mark.parametrize("method", ["", "GE T", "GET\n", "POST /x HTTP/1.1\r\nHost: evil", "PÖST", ":"])
 def test_a_method_is_a_token(method: str) -> None:
-    """What is no HTTP method never reaches the wire."""
+    """A method that is not a token of HTTP is refused."""
     with pytest.raises(UsageError, match=r"^method= "):
         guarded_stream(method, URL)
 
@@ -205,7 +208,7 @@ def test_what_requests_refuses_is_a_usage_error(streamguard_gateway: Serve, opti
 
 @pytest.mark.parametrize("options", [{"json": object()}, {"json": {"a": b"x"}}, {"data": 5}, {"data": object()}])
 def test_a_body_that_cannot_be_sent_is_a_type_error(streamguard_gateway: Serve, options: dict[str, Any]) -> None:
-    """The original TypeError comes out, once."""
+    """The original TypeError is raised, once."""
     gateway = streamguard_gateway("chat a\ndone")
     stream = guarded_stream("POST", gateway.url, **options)
     with pytest.raises(TypeError):
@@ -245,15 +248,15 @@ def test_a_good_environment_warns_of_nothing(monkeypatch: pytest.MonkeyPatch, va
 
 
 @pytest.mark.parametrize("wrong", ["text", "", None, 5, b"chat"])
-def test_what_is_no_decode(wrong: Any) -> None:
+def test_a_wrong_decode_is_refused(wrong: Any) -> None:
     """Anything else is refused by its name."""
     with pytest.raises(UsageError, match="decode="):
         guarded_stream("GET", "http://127.0.0.1:9/", decode=wrong)
 
 
 @pytest.mark.parametrize("wrong", ["text", 5, [has_content]])
-def test_what_is_no_counts(wrong: Any) -> None:
-    """`counts=` takes a predicate."""
+def test_a_wrong_counts_is_refused(wrong: Any) -> None:
+    """`counts=` takes a function of a chunk."""
     with pytest.raises(TypeError, match="counts="):
         guarded_stream("GET", "http://127.0.0.1:9/", counts=wrong)
 
@@ -278,7 +281,7 @@ def test_nonsense_is_refused_by_name(name: str, wrong: object, kind: type[Except
 @pytest.mark.parametrize(
     ("name", "wrong"), [("cancel", "token"), ("cancel", threading.Event()), ("name", 5), ("name", b"x")]
 )
-def test_what_is_no_token_or_name(name: str, wrong: Any) -> None:
+def test_a_wrong_token_or_name_is_refused(name: str, wrong: Any) -> None:
     """`cancel=` takes a CancelToken, `name=` a str."""
     options: dict[str, Any] = {name: wrong}
     with pytest.raises(TypeError, match=f"{name}="):
@@ -286,7 +289,20 @@ def test_what_is_no_token_or_name(name: str, wrong: Any) -> None:
 
 
 @pytest.mark.parametrize("wrong", ["session", 5, requests, requests.Session])
-def test_what_is_no_session(wrong: Any) -> None:
+def test_a_wrong_session_is_refused(wrong: Any) -> None:
     """Anything else is refused by its name."""
     with pytest.raises(TypeError, match="session="):
         guarded_stream("GET", "http://127.0.0.1:9/", session=wrong)
+
+
+def test_the_keywords_of_a_stream_have_every_limit() -> None:
+    """The limits that `guarded_stream()` and `guard()` take are those of the one table."""
+    assert LimitKeywords.__annotations__.keys() == LIMITS.keys()
+
+
+def test_guard_names_an_unknown_keyword() -> None:
+    """guard() refuses it as a function with a fixed signature does, and `timeout=` with the way out."""
+    with pytest.raises(TypeError, match=r"guard\(\) got an unexpected keyword argument 'idel'"):
+        guard(lambda: None, idel=3)  # type: ignore[call-arg]
+    with pytest.raises(UsageError, match=r"timeout= is ambiguous here: idle= is silence, total= the whole call"):
+        guard(lambda: None, timeout=3)  # type: ignore[call-arg]

@@ -16,8 +16,6 @@ from ..helpers import Serve
 from .helpers import ask, consume, failure, stream_from
 
 WHOLE = '{"choices": [{"index": 0, "delta": {"content": "whole"}}]}'
-
-
 HALF_CHUNK = '{"choices": [{"index": 0, "delta": {"content": "ha'
 
 
@@ -35,7 +33,7 @@ def test_half_a_frame_is_not_delivered(streamguard_gateway: Serve, framing: str,
 @pytest.mark.parametrize("half", [f"raw data: {HALF_CHUNK}", rf"raw data: {HALF_CHUNK}\n", "raw :", "raw data: {}"])
 @pytest.mark.parametrize("end", ["close", "reset", "stall"])
 def test_half_a_frame_before_a_fault_is_not_delivered(streamguard_gateway: Serve, half: str, end: str) -> None:
-    """Cut off, reset or silent behind it: what was complete is delivered, what was not is not."""
+    """After it the connection is cut, reset or silent: complete frames are delivered, the half one is not."""
     gateway = streamguard_gateway(f"event {WHOLE}\nwait 0.05\n{half}\nwait 0.05\n{end}")
     seen = consume(stream_from(gateway, idle=0.2))
     assert isinstance(seen.error, TransportError)
@@ -59,7 +57,7 @@ def test_half_a_frame_before_a_fault_is_not_delivered(streamguard_gateway: Serve
     ids=["size", "negative", "short", "status", "ssh", "nul", "number", "lengths", "headers", "line"],
 )
 def test_a_broken_response_is_a_transport_error(streamguard_gateway: Serve, wire: str) -> None:
-    """Broken chunking, status lines and headers: one typed error, no hang, the original behind it."""
+    """Broken chunking, status lines and headers: one typed error, no hang, the original as its cause."""
     seen = consume(stream_from(streamguard_gateway(f"wire {wire}\nclose"), retry=None, total=10))
     assert isinstance(seen.error, TransportError)
     assert seen.error.code in ("EPROTO", "ECONNRESET")
@@ -74,7 +72,7 @@ def test_a_broken_response_is_a_transport_error(streamguard_gateway: Serve, wire
     ],
 )
 def test_a_redirect_to_nowhere_is_the_servers_fault(streamguard_gateway: Serve, location: str) -> None:
-    """It is no UsageError: the caller's arguments were right."""
+    """It is a TransportError, not a UsageError: the caller's arguments were right."""
     gateway = streamguard_gateway(f"wire HTTP/1.1 302 Found\\r\\nLocation: {location}\\r\\nContent-Length: 0\\r\\n\\r\\n")
     error = failure(stream_from(gateway, retry=None))
     assert isinstance(error, TransportError)
@@ -92,7 +90,6 @@ def test_a_redirect_loop_ends(streamguard_gateway: Serve) -> None:
 
 
 HALF = "raw data: {\\x22choices\\x22:[{\\x22del"
-
 
 BROKEN: dict[str, tuple[str, dict[str, Any]]] = {
     "reset": (f"chat a\nchat b\n{HALF}\nwait 0.2\nreset", {}),
@@ -112,7 +109,7 @@ BROKEN: dict[str, tuple[str, dict[str, Any]]] = {
 @pytest.mark.parametrize("broken", BROKEN)
 @pytest.mark.parametrize("tls", [False, True], ids=["plain", "tls"])
 def test_a_broken_transport_loses_no_complete_event(streamguard_gateway: Serve, tls: bool, broken: str) -> None:
-    """A reset, a short body, broken chunking: what had arrived complete is handed over first, and nothing partial."""
+    """A reset, a short body, broken chunking: complete events are returned first, partial ones are not."""
     steps, options = BROKEN[broken]
     gateway = streamguard_gateway(steps, tls=tls, **options)
     run = ask(gateway, verify=gateway.ca if tls else True)
@@ -140,7 +137,7 @@ def test_data_that_is_not_compressed_as_announced(streamguard_gateway: Serve) ->
 
 
 def test_no_answer_at_all(streamguard_gateway: Serve) -> None:
-    """A connection that closes instead of answering is a reset, and the message says that no byte came."""
+    """A connection that closes instead of answering is a reset, and the message says that no byte arrived."""
     run = ask(streamguard_gateway("close"))
     assert isinstance(run.error, TransportError)
     assert (run.error.code, run.error.phase) == ("ECONNRESET", "response")
@@ -162,7 +159,7 @@ def test_a_header_block_without_its_end(streamguard_gateway: Serve, tls: bool, r
 
 @pytest.mark.parametrize("head", ["HTTP/9 what\\r\\n\\r\\n", "SSH-2.0-OpenSSH\\r\\n", "HTTP/1.1 2x0 OK\\r\\n\\r\\n"])
 def test_an_answer_that_is_not_http(streamguard_gateway: Serve, head: str) -> None:
-    """A server that speaks something else is a TransportError, not an exception of http.client's."""
+    """A server that does not speak HTTP is a TransportError, not an exception of http.client."""
     run = ask(streamguard_gateway(f"wire {head}\nclose"))
     assert isinstance(run.error, TransportError)
 
@@ -170,7 +167,7 @@ def test_an_answer_that_is_not_http(streamguard_gateway: Serve, head: str) -> No
 @pytest.mark.parametrize("decode", ["chat", "events", "json", "bytes"])
 @pytest.mark.parametrize("tls", [False, True], ids=["plain", "tls"])
 def test_a_short_body(streamguard_gateway: Serve, decode: str, tls: bool) -> None:
-    """A body shorter than its Content-Length is an error in every mode, behind what had come (B091)."""
+    """A body shorter than its Content-Length is an error in every mode, after the chunks (B091)."""
     gateway = streamguard_gateway('event {"choices":[]}\nclose', framing="length", length=500, tls=tls)
     run = ask(gateway, decode=decode, verify=gateway.ca if tls else True)
     assert isinstance(run.error, TransportError)
@@ -185,6 +182,6 @@ def test_the_length_is_the_encoded_one(streamguard_gateway: Serve) -> None:
 
 
 def test_a_redirect_to_nonsense(streamguard_gateway: Serve) -> None:
-    """A redirect to what cannot be requested is the upstream's fault, not the caller's."""
+    """A redirect to a URL that cannot be requested is the server's fault, not the caller's."""
     run = ask(streamguard_gateway("headers 302 location: gopher://x/"))
     assert isinstance(run.error, TransportError)

@@ -18,7 +18,7 @@ from .helpers import ask, stream_from
 @pytest.mark.parametrize("framing", ["chunked", "close", "http10"])
 @pytest.mark.parametrize("encoding", ["gzip", "deflate"])
 def test_a_gzip_stream_flushed_per_event(streamguard_gateway: Serve, encoding: str, framing: str) -> None:
-    """Each event of a compressed stream is there with its flush, before the server goes on (B093)."""
+    """Each event of a compressed stream is returned after its flush, before the server goes on (B093)."""
     gateway = streamguard_gateway("chat a\nwait 0.3\nchat b\nwait 0.3\nchat c\ndone", encoding=encoding, framing=framing)
     stream = guarded_stream("POST", gateway.url)
     sent = [gateway.requests[0].reached["chat"] for _ in stream]
@@ -29,7 +29,7 @@ def test_a_gzip_stream_flushed_per_event(streamguard_gateway: Serve, encoding: s
 
 @pytest.mark.parametrize("framing", ["chunked", "close"])
 def test_compression_that_is_never_flushed(streamguard_gateway: Serve, framing: str) -> None:
-    """Silence behind the headers hints at buffering and compression; the client had asked for identity (B094)."""
+    """Silence after the headers hints at buffering and compression; the client asked for identity (B094)."""
     gateway = streamguard_gateway("chat a\nchat b\nstall", encoding="gzip-buffered", framing=framing)
     run = ask(gateway, idle=0.3)
     assert isinstance(run.error, StreamInactivityTimeoutError)
@@ -38,8 +38,8 @@ def test_compression_that_is_never_flushed(streamguard_gateway: Serve, framing: 
     assert gateway.requests[0].headers["Accept-Encoding"] == "identity"
 
 
-def test_no_hint_where_bytes_came(streamguard_gateway: Serve) -> None:
-    """The hint is for a line on which nothing came at all (B094)."""
+def test_no_hint_if_bytes_came(streamguard_gateway: Serve) -> None:
+    """The hint is given only if no byte arrived (B094)."""
     run = ask(streamguard_gateway("comment hb\nstall"), idle=0.2)
     assert "buffering" not in str(run.error)
 
@@ -58,7 +58,7 @@ BURST = "headers\nwait 0.5\nloop 20\nchat x\nendloop\ndone"
 
 
 def test_a_proxy_that_holds_the_whole_stream(streamguard_gateway: Serve) -> None:
-    """Events that come in one burst are fine as long as `first` allows; the report shows the wait and the burst (B096)."""
+    """Events in one burst are accepted within `first`; the report shows the wait and the burst (B096)."""
     run = ask(streamguard_gateway(BURST), idle=0.2, first=5)
     report = run.stream.report
     assert (run.error, report.chunks) == (None, 20)
@@ -69,14 +69,14 @@ def test_a_proxy_that_holds_the_whole_stream(streamguard_gateway: Serve) -> None
 
 
 def test_a_recording_proxy_trips_first(streamguard_gateway: Serve) -> None:
-    """The same burst behind a shorter `first` is a timeout of that phase, not of `idle` (B097)."""
+    """The same burst with a shorter `first` is a timeout of that phase, not of `idle` (B097)."""
     run = ask(streamguard_gateway(BURST), idle=5, first=0.2)
     assert isinstance(run.error, StreamInactivityTimeoutError)
     assert (run.error.phase, run.error.limit) == ("first", 0.2)
 
 
 def test_the_scripted_gateway_streams(streamguard_gateway: Serve) -> None:
-    """Our own server has not even sent the last event when the first is here (B097)."""
+    """The gateway has not sent the last event when the first is returned (B097)."""
     gateway = streamguard_gateway("chat a\nwait 0.3\nchat b\ndone")
     stream = guarded_stream("POST", gateway.url)
     next(stream)
@@ -108,7 +108,7 @@ def test_the_public_iterator_is_prompt(streamguard_gateway: Serve) -> None:
 def test_each_event_is_seen_before_the_next_is_sent(
     streamguard_gateway: Serve, framing: str, encoding: str | None, tls: bool
 ) -> None:
-    """On every framing and encoding an event is handed over while the server still waits to send another (B130)."""
+    """In every framing and encoding an event is returned while the server still waits to send another (B130)."""
     lie = {"length": 100_000} if framing == "length" else {}
     gateway = streamguard_gateway("chat one\nstall", framing=framing, encoding=encoding, tls=tls, **lie)
     with stream_from(gateway) as stream:

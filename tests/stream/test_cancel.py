@@ -24,7 +24,7 @@ from .helpers import COMPLETE, ENDLESS, OPEN, ask, consume, has_reader, stream_f
 @pytest.mark.parametrize("tls", [False, True], ids=["http", "https"])
 @pytest.mark.parametrize("framing", FRAMINGS)
 def test_close_does_not_block_while_another_thread_reads(streamguard_gateway: Serve, framing: str, tls: bool) -> None:
-    """The closer returns at once, the reader's loop just ends, and the server sees it (B031)."""
+    """close() returns at once, the loop of the other thread ends quietly, and the server sees the close (B031)."""
     lie = {"length": 100_000} if framing == "length" else {}
     gateway = streamguard_gateway("chat a\nstall", framing=framing, tls=tls, **lie)
     stream = stream_from(gateway)
@@ -41,7 +41,7 @@ def test_close_does_not_block_while_another_thread_reads(streamguard_gateway: Se
 
 @pytest.mark.parametrize("step", ["stall", "wait 30", "loop forever\ncomment ping\nwait 0.01\nendloop"])
 def test_cancel_is_immediate_and_no_transport_error(streamguard_gateway: Serve, step: str) -> None:
-    """A cancel in the middle of a pause ends the loop at once, as what it is (B032)."""
+    """A cancel in the middle of a pause ends the loop at once, as a StreamCancelledError (B032)."""
     gateway = streamguard_gateway(f"chat start\n{step}")
     stream = stream_from(gateway)
     next(stream)
@@ -90,7 +90,7 @@ def test_stop_works_from_any_thread_in_any_phase(streamguard_gateway: Serve, whe
 
 
 def test_one_token_stops_many_streams(streamguard_gateway: Serve) -> None:
-    """A token of the caller's ends all streams that it was given to, and their own ends do not touch it."""
+    """One token ends all streams that have it, and the end of a stream does not touch it."""
     gateway = streamguard_gateway(COMPLETE, OPEN)
     token = CancelToken()
     assert ask(gateway, cancel=token).error is None
@@ -106,7 +106,7 @@ def test_one_token_stops_many_streams(streamguard_gateway: Serve) -> None:
 
 
 def test_a_token_that_is_cancelled_already(streamguard_gateway: Serve) -> None:
-    """Nothing is sent."""
+    """With a token that is cancelled, nothing is sent."""
     gateway = streamguard_gateway(COMPLETE)
     token = CancelToken()
     token.cancel("early")

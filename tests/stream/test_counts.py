@@ -15,7 +15,7 @@ KEEPALIVE = line(choice(""))
 
 
 def test_counts_narrows_what_is_progress(streamguard_gateway: Serve) -> None:
-    """Chunks that do not count are handed over all the same, and re-arm nothing."""
+    """Chunks that do not count are returned, and re-arm nothing."""
     gateway = streamguard_gateway(f"chat a\nloop forever\n{KEEPALIVE}\nwait 0.05\nendloop")
     run = ask(gateway, counts=has_content, idle=0.4)
     assert isinstance(run.error, StreamInactivityTimeoutError)
@@ -24,7 +24,7 @@ def test_counts_narrows_what_is_progress(streamguard_gateway: Serve) -> None:
 
 
 def test_counts_narrows_what_ends_first(streamguard_gateway: Serve) -> None:
-    """Until a chunk counts, `first` rules."""
+    """Until a chunk counts, `first` applies."""
     gateway = streamguard_gateway(f"loop forever\n{KEEPALIVE}\nwait 0.05\nendloop")
     run = ask(gateway, counts=has_content, first=0.4, idle=0.1)
     assert isinstance(run.error, StreamInactivityTimeoutError)
@@ -40,7 +40,7 @@ def test_counts_sees_what_is_handed_over(streamguard_gateway: Serve) -> None:
 
 
 def test_a_predicate_that_fails(streamguard_gateway: Serve) -> None:
-    """Its exception ends the stream as it is."""
+    """Its exception ends the stream, unchanged."""
     run = ask(streamguard_gateway("chat a\nstall"), counts=lambda chunk: chunk["nothing"])
     assert type(run.error) is KeyError
     assert run.stream.report.outcome == "error"
@@ -57,7 +57,7 @@ def test_a_predicate_that_fails(streamguard_gateway: Serve) -> None:
     ],
 )
 def test_a_provider_that_only_beats_is_stale(streamguard_gateway: Serve, beat: str) -> None:
-    """With `counts=has_content` empty payloads are handed over, and re-arm nothing (B023)."""
+    """With `counts=has_content` empty payloads are returned, and re-arm nothing (B023)."""
     gateway = streamguard_gateway(f"loop forever\n{beat}\nwait 0.03\nendloop")
     seen = consume(stream_from(gateway, first=0.2, counts=has_content, retry=None))
     assert isinstance(seen.error, StreamInactivityTimeoutError)
@@ -80,7 +80,7 @@ def test_named_heartbeats_are_not_chunks(streamguard_gateway: Serve, beat: str) 
 
 
 def test_keep_alives_do_not_hold_a_run_open(streamguard_gateway: Serve) -> None:
-    """Comment lines alone run into `idle`, long before any wall budget (B024)."""
+    """Comments alone lead to `idle`, long before any total (B024)."""
     gateway = streamguard_gateway("chat a\nloop forever\ncomment keep-alive\nwait 0.03\nendloop")
     seen = consume(stream_from(gateway, idle=0.2, dead=0.15, total=30))
     assert isinstance(seen.error, StreamInactivityTimeoutError)
@@ -90,7 +90,7 @@ def test_keep_alives_do_not_hold_a_run_open(streamguard_gateway: Serve) -> None:
 
 
 def test_endless_reasoning_can_be_told_from_an_answer(streamguard_gateway: Serve) -> None:
-    """A predicate for content only stops a model that thinks for ever; otherwise `total` does (B025)."""
+    """`counts=` for content stops a model that reasons for ever; otherwise `total` does (B025)."""
     gateway = streamguard_gateway("loop forever\nreasoning hm\nwait 0.02\nendloop")
     seen = consume(stream_from(gateway, first=0.25, counts=lambda chunk: chunk.text, retry=None))
     assert isinstance(seen.error, StreamInactivityTimeoutError)
@@ -99,7 +99,7 @@ def test_endless_reasoning_can_be_told_from_an_answer(streamguard_gateway: Serve
 
 
 def test_counts_narrows_what_rearms_idle(streamguard_gateway: Serve) -> None:
-    """Chunks that do not count are handed over, and do not put off the limit."""
+    """Chunks that do not count are returned, and do not restart the limit."""
     gateway = streamguard_gateway("chat a\nloop forever\nevent {}\nwait 0.03\nendloop")
     seen = consume(stream_from(gateway, idle=0.3, counts=has_content))
     assert isinstance(seen.error, StreamInactivityTimeoutError)
@@ -110,7 +110,7 @@ def test_counts_narrows_what_rearms_idle(streamguard_gateway: Serve) -> None:
 
 
 def test_counts_decides_when_the_retry_gate_closes(streamguard_gateway: Serve) -> None:
-    """What does not count does not forbid another attempt; what counts does."""
+    """A chunk that does not count allows another attempt; one that counts does not."""
     gateway = streamguard_gateway("event {}\nstall", "event {}\nchat a\nstall")
     seen = consume(stream := stream_from(gateway, first=0.15, idle=0.2, counts=has_content))
     assert isinstance(seen.error, StreamInactivityTimeoutError)
@@ -118,7 +118,7 @@ def test_counts_decides_when_the_retry_gate_closes(streamguard_gateway: Serve) -
 
 
 def test_counts_that_counts_keeps_the_stream_alive(streamguard_gateway: Serve) -> None:
-    """What counts re-arms, among any number of chunks that do not."""
+    """A chunk that counts re-arms `idle`, among any number of chunks that do not."""
     gateway = streamguard_gateway("loop 8\ntick\nevent {}\nwait 0.07\nendloop\ndone")
     seen = consume(stream := stream_from(gateway, idle=0.4, counts=has_content))
     assert (seen.error, len(seen.chunks)) == (None, 16)
@@ -130,7 +130,7 @@ ROLE = '{"choices": [{"index": %d, "delta": {"role": "assistant"}, "finish_reaso
 
 
 def test_a_late_choice_reopens_the_stream_though_it_does_not_count(streamguard_gateway: Serve) -> None:
-    """The same when `counts=` is narrow, and the other choice begins with a chunk that does not count."""
+    """The same if the other choice begins with a chunk that does not count."""
     gateway = streamguard_gateway(f"chat a\nfinish\nwait 0.03\nevent {ROLE % 1}\nstall")
     seen = consume(stream := stream_from(gateway, end_grace=0.15, idle=0.3, counts=has_content))
     assert isinstance(seen.error, StreamInactivityTimeoutError)
@@ -139,7 +139,7 @@ def test_a_late_choice_reopens_the_stream_though_it_does_not_count(streamguard_g
 
 @pytest.mark.parametrize("end", ["linger", "end", "loop forever\nevent {}\nwait 0.03\nendloop"])
 def test_a_finished_answer_without_anything_that_counts_is_complete(streamguard_gateway: Serve, end: str) -> None:
-    """An empty answer that says that it is finished is neither silence nor worth another attempt."""
+    """An empty answer with a finish reason is complete: it is neither silence nor retried."""
     gateway = streamguard_gateway(f"event {ROLE % 0}\nfinish content_filter\n{end}")
     seen = consume(stream := stream_from(gateway, end_grace=0.1, first=5, counts=has_content))
     assert (seen.error, seen.text, stream.report.outcome, stream.report.attempts) == (None, "", "completed", 1)

@@ -25,17 +25,13 @@ from ..http.servers import blackhole
 from .helpers import ENDLESS, consume, failure, has_reader, stream_from
 
 LIMIT = 0.05
-
-
 ENCODINGS = [None, "gzip", "gzip-members", "deflate"]
-
 
 MANNERS = {
     "silent": "stall",
     "dripping": f"drip 1 0.02 | data: {'x' * 4000}",
     "heartbeats": "loop forever\ncomment ping\nwait 0.02\nendloop",
 }
-
 
 both_schemes = pytest.mark.parametrize("tls", [False, True], ids=["http", "https"])
 
@@ -67,7 +63,7 @@ def _lie(framing: str) -> dict[str, int]:
 @pytest.mark.parametrize("encoding", ENCODINGS)
 @pytest.mark.parametrize("framing", FRAMINGS)
 def test_between_chunks(streamguard_gateway: Serve, framing: str, encoding: str | None, manner: str, tls: bool) -> None:
-    """`idle` cuts the body behind a chunk, which was delivered."""
+    """`idle` cuts the body after a chunk, which was delivered."""
     gateway = streamguard_gateway(
         f"chat a\n{MANNERS[manner]}", framing=framing, encoding=encoding, tls=tls, **_lie(framing)
     )
@@ -79,7 +75,7 @@ def test_between_chunks(streamguard_gateway: Serve, framing: str, encoding: str 
 @pytest.mark.parametrize("manner", MANNERS)
 @pytest.mark.parametrize("framing", FRAMINGS)
 def test_before_the_first_chunk(streamguard_gateway: Serve, framing: str, manner: str, tls: bool) -> None:
-    """`first` cuts a body in which no chunk has come."""
+    """`first` cuts a body without a chunk."""
     encoding = ENCODINGS[FRAMINGS.index(framing)]
     gateway = streamguard_gateway(
         f"headers\n{MANNERS[manner]}", framing=framing, encoding=encoding, tls=tls, **_lie(framing)
@@ -91,7 +87,7 @@ def test_before_the_first_chunk(streamguard_gateway: Serve, framing: str, manner
 @both_schemes
 @pytest.mark.parametrize("framing", FRAMINGS)
 def test_in_full_flow(streamguard_gateway: Serve, framing: str, tls: bool) -> None:
-    """`total` cuts a body that never rests."""
+    """`total` cuts a body that never pauses."""
     gateway = streamguard_gateway("loop forever\ntick\nendloop", framing=framing, tls=tls, **_endless(framing))
     assert assert_released(gateway, "total", DeadlineExceededError).scope == "total"
 
@@ -120,7 +116,7 @@ def test_in_the_tls_handshake(streamguard_gateway: Serve, limit: str, kind: type
 
 @pytest.mark.parametrize(("limit", "kind"), [("connect", TransportTimeoutError), ("total", DeadlineExceededError)])
 def test_in_the_connect(limit: str, kind: type[StreamguardError]) -> None:
-    """`connect` and `total` cut a connect that nobody answers."""
+    """`connect` and `total` cut a connect without an answer."""
     with blackhole() as port:
         stream = guarded_stream("GET", f"http://127.0.0.1:{port}/", retry=None, **{limit: LIMIT})  # type: ignore[call-overload]
         seen = consume(stream)
@@ -158,7 +154,7 @@ def _body_of(length: int) -> dict[str, Any]:
 @pytest.mark.parametrize("session", ["plain", "adapter"])
 @pytest.mark.parametrize("framing", FRAMINGS)
 def test_with_a_session_of_the_caller(streamguard_gateway: Serve, framing: str, session: str, tls: bool) -> None:
-    """The body is cut in a caller's Session as well, our adapter mounted or not, and the Session is still of use."""
+    """The body is cut in a caller's Session, with or without our adapter, and the Session still works."""
     gateway = streamguard_gateway("chat a\nstall", "chat b\ndone", framing=framing, tls=tls, **_lie(framing))
     with requests.Session() as own:
         if session == "adapter":
@@ -182,7 +178,7 @@ def test_the_cut_needs_no_newer_urllib3(streamguard_gateway: Serve, monkeypatch:
 def test_the_bound_never_depends_on_the_cut(
     streamguard_gateway: Serve, monkeypatch: pytest.MonkeyPatch, limit: str
 ) -> None:
-    """Where a cut wakes nobody, the consumer is free on time all the same, and the thread left behind is counted (B033)."""
+    """If a cut does not wake the reader, the consumer gets its error on time, and the thread is counted (B033)."""
     monkeypatch.setattr(SocketGuard, "cut", lambda guard: None)
     gateway = streamguard_gateway("headers\nstall" if limit == "first" else "chat a\nstall")
     seen = consume(stream := stream_from(gateway, retry=None, **{limit: 0.2}))
@@ -196,7 +192,7 @@ def test_the_bound_never_depends_on_the_cut(
 @pytest.mark.parametrize("framing", ["close", "http10"])
 @pytest.mark.parametrize("strict", [True, False])
 def test_a_cut_body_never_passes_for_a_clean_end(streamguard_gateway: Serve, framing: str, strict: bool) -> None:
-    """Where only the connection's end ends the body, the cut itself would read as one: it is still a timeout."""
+    """If the body ends with the connection, the cut would look like its end: it is still a timeout."""
     gateway = streamguard_gateway("chat a\nfinish\nchat b\nstall", framing=framing)
     stream = stream_from(gateway, idle=0.15, end_grace=None, strict=strict)
     error = failure(stream)
@@ -206,7 +202,7 @@ def test_a_cut_body_never_passes_for_a_clean_end(streamguard_gateway: Serve, fra
 
 @pytest.mark.parametrize("decode", ["bytes", "events", "json"])
 @pytest.mark.parametrize("framing", ["close", "http10"])
-def test_a_cut_body_is_no_end_in_any_decoding(streamguard_gateway: Serve, framing: str, decode: str) -> None:
+def test_a_cut_body_is_not_an_end_in_any_decoding(streamguard_gateway: Serve, framing: str, decode: str) -> None:
     """The same for the decodings that end at any well-framed end of the body."""
     gateway = streamguard_gateway("event 1\nstall", framing=framing)
     stream = stream_from(gateway, idle=0.15, decode=decode)

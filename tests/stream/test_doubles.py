@@ -46,17 +46,9 @@ def test_a_mocked_stream_ends() -> None:
 
 
 URL = "http://mocked.invalid/v1/chat/completions"
-
-
 CHUNK = 'data: {"choices": [{"index": 0, "delta": {"content": "%s"}}]}\n\n'
-
-
 HELLO = CHUNK % "Hel" + CHUNK % "lo"
-
-
 DONE = "data: [DONE]\n\n"
-
-
 FROZEN = datetime.datetime(2001, 2, 3, 4, 5, 6, tzinfo=datetime.UTC)
 
 
@@ -96,7 +88,7 @@ def test_every_decoding_works_on_a_mock(mock: responses.RequestsMock, decode: An
 
 @pytest.mark.parametrize("mounted", [False, True])
 def test_a_callers_session_works_on_a_mock(mock: responses.RequestsMock, mounted: bool) -> None:
-    """A Session, with our adapter or requests' own."""
+    """A mock works for a Session, with our adapter or requests' own."""
     answer(mock, HELLO + DONE)
     with requests.Session() as session:
         if mounted:
@@ -135,13 +127,13 @@ def test_the_request_is_what_a_mock_expects(mock: responses.RequestsMock) -> Non
 def test_mocked_failures_are_the_same_errors(
     mock: responses.RequestsMock, body: Any, options: dict[str, Any], kind: type[Exception]
 ) -> None:
-    """Every ending that has no timing in it can be mocked."""
+    """Every end that does not depend on time can be mocked."""
     answer(mock, body, **options)
     assert isinstance(failure(guarded_stream("POST", URL, retry=None)), kind)
 
 
 def test_an_exception_of_the_mocks_own_comes_out_unchanged(mock: responses.RequestsMock) -> None:
-    """What is no fault of a transport is nobody's business of ours."""
+    """An exception that is not a transport error is raised unchanged."""
     raised = LookupError("from the mock")
     answer(mock, raised)
     assert failure(guarded_stream("POST", URL)) is raised
@@ -157,7 +149,7 @@ def test_retries_meet_one_mock_after_the_other(mock: responses.RequestsMock) -> 
 
 @pytest.mark.parametrize("how", ["close", "cancel", "break", "drop"])
 def test_leaving_a_mock_in_the_middle_raises_nothing(mock: responses.RequestsMock, how: str) -> None:
-    """A cut finds no socket, and complains about none."""
+    """A cut finds no socket, and raises nothing."""
     answer(mock, HELLO + DONE)
     stream = guarded_stream("POST", URL)
     assert next(stream)["choices"]
@@ -178,7 +170,7 @@ def test_a_mock_inside_a_with_block_has_its_response(mock: responses.RequestsMoc
 
 
 def test_frozen_time_stops_no_limit(streamguard_gateway: Serve) -> None:
-    """A limit fires after real seconds; the report's durations are real, its label is the frozen wall."""
+    """A limit fires after real seconds; the report's durations are real, its label is the frozen time."""
     gateway = streamguard_gateway("chat a\nwait 0.1\nchat b\nstall")
     with freezegun.freeze_time(FROZEN):
         seen = consume(stream := stream_from(gateway, idle=0.2))
@@ -209,7 +201,7 @@ def test_a_jump_fires_and_delays_nothing(streamguard_gateway: Serve, jump: datet
 
 @pytest.mark.parametrize("limit", ["response", "first", "dead", "total"])
 def test_every_limit_runs_under_frozen_time(streamguard_gateway: Serve, limit: str) -> None:
-    """Whichever it is, and for a tool that ticks by itself too."""
+    """Every limit fires, also under a tool that ticks by itself."""
     gateway = streamguard_gateway("stall" if limit == "response" else "headers\nstall")
     with freezegun.freeze_time(FROZEN, auto_tick_seconds=3600):
         seen = consume(stream_from(gateway, retry=None, **{limit: 0.15}))
@@ -230,7 +222,7 @@ def test_pauses_heartbeats_and_waits_are_real_under_frozen_time(streamguard_gate
 
 @pytest.mark.parametrize("seconds", [2, 5])
 def test_a_retry_after_that_is_a_date_is_read_against_the_real_clock(streamguard_gateway: Serve, seconds: int) -> None:
-    """A server's date is a few seconds ahead, and not decades, whatever the test has frozen."""
+    """A server's date is a few seconds ahead, not decades, whatever time the test has frozen."""
     at = datetime.datetime.now(datetime.UTC) + datetime.timedelta(seconds=seconds)
     date = at.strftime("%a, %d %b %Y %H:%M:%S GMT")
     gateway = streamguard_gateway(f"headers 503 retry-after: {date}; content-length: 0", framing="length")

@@ -15,7 +15,7 @@ from .helpers import GOOD, NOW, ask, choice, consume, failure, line, stream_from
 
 
 def test_a_last_event_may_be_an_error(streamguard_gateway: Serve) -> None:
-    """A whole error frame without its blank line is an error still."""
+    """A complete error frame without its blank line is an error."""
     run = ask(streamguard_gateway('chat a\nraw data: {"error":{"message":"m"}}'))
     assert isinstance(run.error, InStreamError)
 
@@ -46,7 +46,7 @@ ERRORS: list[tuple[str, str, str | None, object]] = [
 def test_an_error_frame_is_raised(
     streamguard_gateway: Serve, frame: str, message: str, kind: str | None, code: object
 ) -> None:
-    """An error in the stream, in any of its shapes, is raised behind the chunks with all that the server said."""
+    """An error in the stream, in any shape, is raised after the chunks, with the server's details."""
     run = ask(streamguard_gateway(f"chat a\n{frame}\ndone"))
     error = run.error
     assert run.texts == ["a"]
@@ -57,21 +57,21 @@ def test_an_error_frame_is_raised(
 
 
 def test_a_finish_reason_may_say_error(streamguard_gateway: Serve) -> None:
-    """finish_reason "error" is an error of the server's, and keeps the partial text."""
+    """finish_reason "error" is an error of the server, and keeps the partial text."""
     run = ask(streamguard_gateway("chat a\nfinish error\ndone"))
     assert isinstance(run.error, InStreamError)
     assert run.error.partial_text == "a"
 
 
 @pytest.mark.parametrize("nothing", ["null", "{}", '""', "false", "[]"])
-def test_an_empty_error_is_none(streamguard_gateway: Serve, nothing: str) -> None:
-    """An `error` key that holds nothing is no error, beside choices or alone."""
+def test_an_empty_error_is_ignored(streamguard_gateway: Serve, nothing: str) -> None:
+    """An `error` key without a value is not an error, with choices or alone."""
     frames = [f'event {{"choices":[{{"delta":{{"content":"x"}}}}],"error":{nothing}}}', f'event {{"error":{nothing}}}']
     run = ask(streamguard_gateway([*frames, "done"]))
     assert (run.error, run.texts) == (None, ["x"])
 
 
-def test_talk_about_errors_is_no_error(streamguard_gateway: Serve) -> None:
+def test_text_about_errors_is_text(streamguard_gateway: Serve) -> None:
     """Text that mentions an error, even as JSON, is text."""
     said = '{"error": {"message": "boom"}}'
     run = ask(streamguard_gateway([line(choice(said)), "done"]))
@@ -79,7 +79,7 @@ def test_talk_about_errors_is_no_error(streamguard_gateway: Serve) -> None:
 
 
 def test_an_error_before_the_end_marker(streamguard_gateway: Serve) -> None:
-    """An error frame in front of [DONE] is an error, with its type and code (B081)."""
+    """An error frame before [DONE] is an error, with its type and code (B081)."""
     run = ask(streamguard_gateway('event {"error":{"message":"TimeoutError","type":"GatewayTimeout","code":504}}\ndone'))
     assert isinstance(run.error, InStreamError)
     assert (run.error.message, run.error.type, run.error.code) == ("TimeoutError", "GatewayTimeout", 504)
@@ -96,14 +96,14 @@ def test_an_error_before_the_end_marker(streamguard_gateway: Serve) -> None:
     ],
 )
 def test_other_shapes_of_errors(streamguard_gateway: Serve, shape: str) -> None:
-    """Each shape in use is recognised, also as the only event (B082)."""
+    """Each shape in use is detected, also as the only event (B082)."""
     run = ask(streamguard_gateway(f"event {shape}\ndone"))
     assert isinstance(run.error, InStreamError)
     assert run.error.message == "m"
 
 
 def test_choices_and_an_error(streamguard_gateway: Serve) -> None:
-    """A chunk with both, or with finish_reason "error", raises, and what had come stays (B083)."""
+    """A chunk with both, or with finish_reason "error", raises, and the text before it is kept (B083)."""
     frame = '{"error":{"code":502,"message":"m"},"choices":[{"delta":{"content":""},"finish_reason":"error"}]}'
     for last in (f"event {frame}", "finish error"):
         run = ask(streamguard_gateway(f"chat par\nchat tial\n{last}\ndone"))
@@ -112,8 +112,8 @@ def test_choices_and_an_error(streamguard_gateway: Serve) -> None:
 
 
 @pytest.mark.parametrize("nothing", ["null", "{}", '""'])
-def test_an_empty_error_is_no_error(streamguard_gateway: Serve, nothing: str) -> None:
-    """null, an empty object and an empty string are no error; nor is text about one (B084)."""
+def test_an_empty_error_is_not_an_error(streamguard_gateway: Serve, nothing: str) -> None:
+    """null, an empty object and an empty string are not errors; nor is text about one (B084)."""
     frame = f'{{"choices":[{{"delta":{{"content":"error: x"}}}}],"error":{nothing}}}'
     run = ask(streamguard_gateway(f"event {frame}\nfinish\ndone"))
     assert (run.error, run.texts) == (None, ["error: x"])
@@ -132,7 +132,7 @@ def test_overload_in_a_200_stream(streamguard_gateway: Serve) -> None:
 
 
 def test_an_error_frame_keeps_its_details(streamguard_gateway: Serve) -> None:
-    """Message, type, code and the raw body are on the exception, in its own words (B052)."""
+    """The exception has the server's message, type, code and raw body (B052)."""
     body = '{"error":{"message":"m","type":"t","code":"c"}}'
     seen = consume(stream_from(streamguard_gateway(f"chat a\nevent {body}\nstall")))
     assert isinstance(seen.error, InStreamError)
@@ -141,7 +141,7 @@ def test_an_error_frame_keeps_its_details(streamguard_gateway: Serve) -> None:
 
 
 def test_an_error_in_the_stream_is_not_its_status(streamguard_gateway: Serve) -> None:
-    """The 200 is no statement about the error: the class and `.type` are what is classified (B053)."""
+    """The status 200 says nothing about the error: its class and `.type` are classified (B053)."""
     frame = '{"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}}'
     error = failure(stream := stream_from(streamguard_gateway(f"event error | {frame}\nstall")))
     assert isinstance(error, InStreamError)
@@ -162,7 +162,7 @@ def test_an_error_in_the_stream_is_not_its_status(streamguard_gateway: Serve) ->
     ],
 )
 def test_an_error_object_without_a_frame(streamguard_gateway: Serve, before: str, body: str) -> None:
-    """What a server says as it is, where the stream should go on, is what happened."""
+    """An error object without a frame is raised as an error of the server."""
     run = ask(streamguard_gateway(f"{before}raw {body}"))
     assert isinstance(run.error, InStreamError)
     assert "no quota" in str(run.error)

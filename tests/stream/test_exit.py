@@ -21,7 +21,6 @@ from ..helpers import Serve, finish, run_script, started
 
 EXIT_SECONDS = 2.0
 
-
 _MAKE = """
 import tenacity
 forever = tenacity.Retrying(wait=tenacity.wait_fixed(60), retry=tenacity.retry_if_exception_type(Exception))
@@ -33,7 +32,7 @@ def make():
 
 @dataclass(frozen=True, slots=True)
 class Phase:
-    """A stream that is stuck: how the server makes it so, and which function it is then blocked in."""
+    """A stream that is stuck: the server's script, and the function that it is then blocked in."""
 
     blocked_in: str
     script: str = "stall"
@@ -83,7 +82,7 @@ def leave(code: str, gateway: Any, *arguments: str) -> str:
 @pytest.mark.parametrize("way", ["pass", "sys.exit(0)"], ids=["end of the script", "sys.exit"])
 @pytest.mark.parametrize("phase", PHASES)
 def test_exit_while_a_thread_is_in_next(streamguard_gateway: Serve, phase: str, way: str) -> None:
-    """A daemon thread that is blocked in next() does not hold up the exit, nor say a word in it."""
+    """A daemon thread that is blocked in next() neither delays the exit nor prints anything."""
     with stuck_in(PHASES[phase], streamguard_gateway) as gateway:
         leave(
             f"""
@@ -144,20 +143,20 @@ HOLDERS = {
 
 @pytest.mark.parametrize("holder", HOLDERS)
 def test_exit_with_a_live_stream(streamguard_gateway: Serve, holder: str) -> None:
-    """A stream that is open at the exit, wherever it is held, is left as it is or closed: in time, without a word."""
+    """A stream that is open at the exit, wherever it is referenced, is left or closed, in time and silently."""
     gateway = streamguard_gateway("chat hello\nchat world\nwait 0.2\nchat again\nstall")
     leave(HOLDERS[holder] + '\nprint("leaving", flush=True)', gateway)
 
 
 def test_exit_with_a_stream_that_was_never_started(streamguard_gateway: Serve) -> None:
-    """By default nobody hears of a stream that was not used when the program ends."""
+    """A stream that was never used prints nothing when the program ends."""
     gateway = streamguard_gateway("")
     leave('import warnings\nwarnings.simplefilter("ignore")\nstream = make()\nprint("leaving", flush=True)', gateway)
     assert gateway.connections == 0
 
 
-def test_exit_code_of_an_error_that_nobody_caught(streamguard_gateway: Serve) -> None:
-    """An uncaught timeout ends the program as any exception does: code 1, one traceback, nothing behind it."""
+def test_exit_code_of_an_uncaught_error(streamguard_gateway: Serve) -> None:
+    """An uncaught timeout ends the program as any exception does: code 1, one traceback, nothing after it."""
     gateway = streamguard_gateway("chat hello\nstall")
     with started('guarded_stream("GET", sys.argv[1], idle=0.1).read()', gateway.url) as script:
         output, errors = script.communicate(timeout=20)
@@ -168,7 +167,7 @@ def test_exit_code_of_an_error_that_nobody_caught(streamguard_gateway: Serve) ->
 
 
 def test_a_stream_that_starts_in_an_atexit_hook(streamguard_gateway: Serve) -> None:
-    """When no thread can be started any more (Python 3.12 and later), that is an error of ours; else it works."""
+    """If no thread can be started any more (Python 3.12 and later), that is a StreamguardError; otherwise it works."""
     gateway = streamguard_gateway("chat hello\nfinish\ndone")
     output = run_script(
         """
@@ -189,7 +188,7 @@ def test_a_stream_that_starts_in_an_atexit_hook(streamguard_gateway: Serve) -> N
 
 
 def test_a_killed_program_frees_its_connection(streamguard_gateway: Serve) -> None:
-    """SIGTERM without a handler kills at once, as it does any program; the server sees the close."""
+    """SIGTERM without a handler kills at once; the server sees the close."""
     gateway = streamguard_gateway("chat hello\nstall")
     with started('guarded_stream("GET", sys.argv[1], idle=60).read()', gateway.url) as script:
         gateway.wait_step("stall", timeout=20)
@@ -200,7 +199,7 @@ def test_a_killed_program_frees_its_connection(streamguard_gateway: Serve) -> No
 
 
 def test_no_thread_of_ours_is_waited_for() -> None:
-    """What `threading` waits for at the exit holds no thread of ours: they are all daemons."""
+    """`threading` waits for no thread of ours at the exit: all are daemons."""
     assert [t for t in threading.enumerate() if t.name.startswith("streamguard") and not t.daemon] == []
 
 

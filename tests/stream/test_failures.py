@@ -1,7 +1,10 @@
 """What an error of a stream says: its attributes, its words, and no secret."""
 
 import errno
+import itertools
 import json
+import pickle
+import threading
 from typing import Any
 
 import pytest
@@ -10,12 +13,17 @@ import responses
 
 import streamguard
 from streamguard import (
+    HTTPStatusError,
     IncompleteStreamError,
+    InStreamError,
+    MalformedChunkError,
+    NotEventStreamError,
     StreamInactivityTimeoutError,
     Timeouts,
     TransportError,
     TransportTimeoutError,
     classify,
+    guard,
     guarded_stream,
 )
 
@@ -32,7 +40,7 @@ from .helpers import (
 
 
 def test_the_error_is_raised_once(streamguard_gateway: Serve) -> None:
-    """However a stream ends, it has ended: the error comes once, and then StopIteration."""
+    """However a stream ends, the error is raised once, and then StopIteration."""
     stream = guarded_stream("POST", streamguard_gateway("chat a").url, retry=None)
     assert isinstance(consume(stream).error, IncompleteStreamError)
     assert next(stream, "over") == "over"
@@ -40,7 +48,7 @@ def test_the_error_is_raised_once(streamguard_gateway: Serve) -> None:
 
 
 def test_every_ending_is_a_streamguard_error(streamguard_gateway: Serve) -> None:
-    """Whatever ended the stream carries how far it had come, the caller's name and the report's id."""
+    """Every error has the numbers of the stream, the caller's name and the report's id."""
     for steps in ("chat a", "chat a\nerror no", "chat a\nevent x", "chat a\nwait 0.1\nreset", "chat a\nstall"):
         run = ask(streamguard_gateway(steps), name="mine", idle=0.3)
         error = run.error
@@ -51,7 +59,7 @@ def test_every_ending_is_a_streamguard_error(streamguard_gateway: Serve) -> None
 
 
 def test_the_error_says_whether_the_route_may_change(streamguard_gateway: Serve) -> None:
-    """Before the first chunk the error shows that nothing was handed over; after it there is no silent switch (B109)."""
+    """Before the first chunk the error shows that nothing was returned; after it there is no silent switch (B109)."""
     early = ask(streamguard_gateway(STALL), first=0.1)
     assert isinstance(early.error, StreamInactivityTimeoutError)
     assert (early.error.chunks, early.error.phase, classify(early.error).diagnosis) == (0, "first", "retryable")
@@ -90,8 +98,8 @@ def test_the_error_says_which_clock_fired(
     assert "/v1" not in str(error)
 
 
-def test_the_defaults_are_patient_and_the_message_names_the_knob(streamguard_gateway: Serve) -> None:
-    """By default a pause of a minute is nobody's end, and whoever set less is told what to raise (B026)."""
+def test_the_defaults_are_long_and_the_message_names_the_argument(streamguard_gateway: Serve) -> None:
+    """By default a pause of a minute fires nothing, and the message says what to raise (B026)."""
     assert Timeouts().idle == 120
     assert "Raise idle=" in str(failure(stream_from(streamguard_gateway("chat a\nstall"), idle=0.1)))
     first = str(failure(stream_from(streamguard_gateway("headers\nstall"), first=0.1, retry=None)))
@@ -100,7 +108,7 @@ def test_the_defaults_are_patient_and_the_message_names_the_knob(streamguard_gat
 
 
 def test_the_error_tells_the_last_byte_from_the_last_chunk(streamguard_gateway: Serve) -> None:
-    """Frames that make no chunk are seen as bytes: the two ages on the error differ, the two clocks as well (B027)."""
+    """Frames without a chunk count as bytes: the two ages on the error differ, and so do the two clocks (B027)."""
     gateway = streamguard_gateway("chat a\nloop forever\nraw event: vendor\\nid: 1\\n\\n\nwait 0.03\nendloop")
     error = failure(stream_from(gateway, idle=0.3))
     assert error.last_byte_ago < 0.2 <= 0.29 <= error.last_chunk_ago
@@ -113,7 +121,7 @@ FAULTS = {
     "short chunk": ("headers transfer-encoding: chunked\nwire 50\\r\\nhalf\nclose", {"framing": "close"}, "ECONNRESET"),
     "no last chunk": ("chat a\nclose", {}, "ECONNRESET"),
     "short body": ("chat a\nclose", {"framing": "length", "length": 9999}, "ECONNRESET"),
-    # http.client raises the same for a size line that is no number as for one that is missing.
+    # http.client raises the same for a size line that is not a number as for one that is missing.
     "bad chunk size": ("headers transfer-encoding: chunked\nwire zz\\r\\n", {"framing": "close"}, "ECONNRESET"),
     "bad gzip": ("headers content-encoding: gzip\nraw not gzip at all\nend", {}, "EPROTO"),
     "bad deflate": ("headers content-encoding: deflate\nraw not deflate\nend", {}, "EPROTO"),
@@ -156,7 +164,7 @@ def test_requests_own_timeouts_are_mapped(streamguard_gateway: Serve) -> None:
 
 @pytest.mark.parametrize("limit", ["response", "first", "idle", "dead", "total"])
 def test_every_expiry_has_an_errno(streamguard_gateway: Serve, limit: str) -> None:
-    """The number is ours, never that of a lower layer, where it is None; as a TimeoutError everyone can catch it (B049)."""
+    """The errno is ETIMEDOUT, though that of the lower layer is None; it can be caught as a TimeoutError (B049)."""
     script = {"response": "stall", "first": "headers\nstall"}.get(limit, "chat a\nstall")
     error = failure(stream_from(streamguard_gateway(script), retry=None, **{limit: 0.1}))
     assert isinstance(error, TimeoutError)
@@ -167,7 +175,7 @@ def test_every_expiry_has_an_errno(streamguard_gateway: Serve, limit: str) -> No
     ("exception", "kind"),
     [(requests.ConnectionError("pool"), TransportError), (requests.ReadTimeout("late"), TransportTimeoutError)],
 )
-def test_imagined_and_real_exceptions_end_the_same(exception: Exception, kind: type[TransportError]) -> None:
+def test_mocked_and_real_exceptions_end_the_same(exception: Exception, kind: type[TransportError]) -> None:
     """What mocks raise is mapped as well, though the mapping is proved by real sockets (B054)."""
     with responses.RequestsMock() as mock:
         mock.get("http://mocked/", body=exception)
@@ -185,7 +193,7 @@ def test_a_name_is_in_everything(streamguard_gateway: Serve) -> None:
     assert "summary" in str(run.stream.report)
 
 
-def test_no_secret_is_told(streamguard_gateway: Serve) -> None:
+def test_no_secret_is_shown(streamguard_gateway: Serve) -> None:
     """Neither error, report nor repr has the URL's path, query, user or password, a header, or the body."""
     gateway = streamguard_gateway("chat a")
     url = gateway.url.replace("http://", "http://user:hush1@") + "/hush2?key=hush3"
@@ -194,3 +202,59 @@ def test_no_secret_is_told(streamguard_gateway: Serve) -> None:
     report = run.stream.report
     told = (str(run.error), repr(run.error), repr(run.stream), repr(report), str(report), json.dumps(report.to_dict()))
     assert "hush" not in " ".join(told)
+
+
+@pytest.mark.parametrize(
+    ("script", "words"),
+    [
+        ("headers\nstall", "received nothing in "),
+        ("comment\nstall", "received 0 chunks, "),
+        ("chat a\nstall", "received 1 chunk and "),
+        ("chat a\nchat b\ncomment\nstall", " and 1 comment in "),
+        ("chat a\ncomment\ncomment\nstall", " and 2 comments in "),
+    ],
+)
+def test_counts_have_their_plurals_and_zeros_are_left_out(streamguard_gateway: Serve, script: str, words: str) -> None:
+    """The message says what was received: 1 chunk, 2 chunks, and no "0 comments"."""
+    message = failure(stream_from(streamguard_gateway(script), idle=0.2, retry=None)).message
+    assert words in message
+    assert " 0 comments" not in message
+
+
+def test_counts_that_a_source_does_not_know_are_left_out() -> None:
+    """Objects of an SDK have no known size: the message has no "0 bytes", the report keeps the number."""
+    release = threading.Event()
+    items = itertools.chain([{"a": 1}, {"b": 2}], iter(lambda: release.wait(10), True))
+    error = failure(stream := guard(items, interrupt=release.set, idle=0.1))
+    assert "received 2 chunks in " in error.message
+    assert "byte" not in error.message.partition(". Raise")[0]
+    assert stream.report.bytes == 0
+
+
+def test_the_number_of_attempts_is_named_with_the_last_one(streamguard_gateway: Serve) -> None:
+    """An error that is not retried is "attempt 1"; after all attempts it is "attempt 2 of 2"."""
+    gateway = streamguard_gateway("chat a\nstall", STALL)
+    once = failure(stream_from(gateway, idle=0.1)).message
+    assert "attempt 1, host" in once
+    twice = failure(stream_from(gateway, first=0.1, retry=policy(2))).message
+    assert "attempt 2 of 2, host" in twice
+
+
+@pytest.mark.parametrize(
+    ("script", "kind", "words"),
+    [
+        ("headers 401", HTTPStatusError, "status 401"),
+        ("chat a\nerror no", InStreamError, "no"),
+        ("chat a\nevent x", MalformedChunkError, "x"),
+        ("headers 200 content-type: text/html\nraw <p>", NotEventStreamError, "text/html"),
+    ],
+)
+def test_errors_of_the_server_name_the_stream(
+    streamguard_gateway: Serve, script: str, kind: type[Exception], words: str
+) -> None:
+    """Their `.message` is the server's or the decoder's; `str()` adds host, name and id, also of a pickled one."""
+    run = ask(gateway := streamguard_gateway(script), name="mine")
+    assert type(run.error) is kind
+    assert words in run.error.message
+    identity = f" (host {gateway.url[7:]}, stream 'mine', id {run.stream.report.id})"
+    assert str(run.error) == run.error.message + identity == str(pickle.loads(pickle.dumps(run.error)))

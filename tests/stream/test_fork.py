@@ -8,7 +8,6 @@ from ..helpers import FORKING, Serve, run_script
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="nothing is forked here")
 
-
 ACTS = {
     "next": "refused(lambda: next(stream)); refused(lambda: next(stream))",
     "open": "refused(stream.open); refused(lambda: stream.open(until='first'))",
@@ -24,7 +23,7 @@ ACTS = {
 
 @pytest.mark.parametrize("tls", [False, True], ids=["http", "https"])
 def test_whatever_a_child_does_the_parents_stream_goes_on(streamguard_gateway: Serve, tls: bool) -> None:
-    """next() is refused in the child; its close, cancel, collection and exit shut nothing of the parent's."""
+    """next() is refused in the child; its close, cancel, collection and exit close nothing of the parent's."""
     gateway = streamguard_gateway("loop forever\ntick\nwait 0.01\nendloop", tls=tls)
     acts = "".join(f"def {name}_():\n    {code}\nassert in_child({name}_)\nnext(stream)\n" for name, code in ACTS.items())
     output = run_script(
@@ -47,7 +46,7 @@ stream.close()
 
 
 def test_a_fork_while_another_thread_is_in_next(streamguard_gateway: Serve) -> None:
-    """The child is refused at once, though at the fork a thread that it does not have held the stream."""
+    """The child is refused at once, though at the fork another thread held the stream."""
     gateway = streamguard_gateway("chat hello\nwait 0.7\nchat world\nfinish\ndone")
     output = run_script(
         FORKING
@@ -72,8 +71,8 @@ print("".join(texts), stream.report.outcome)
     assert output == "helloworld completed\n"
 
 
-def test_a_fork_inside_of_a_step(streamguard_gateway: Serve) -> None:
-    """A function of the caller's forks, and has no chunk in the child: there the step is refused, and waits for nothing."""
+def test_a_fork_inside_a_step(streamguard_gateway: Serve) -> None:
+    """A function of the caller's forks and returns no chunk in the child: the step is refused there, without a wait."""
     gateway = streamguard_gateway("chat hello\nwait 0.7\nchat world\nfinish\ndone")
     output = run_script(
         FORKING

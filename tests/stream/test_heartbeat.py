@@ -25,7 +25,7 @@ from .helpers import ask, consume, failure, stream_from
 
 
 def test_heartbeats_come_in_every_phase(streamguard_gateway: Serve) -> None:
-    """After so many seconds of nothing `next()` returns HEARTBEAT, which says the phase and how long it is silent."""
+    """After that many seconds of silence `next()` returns HEARTBEAT, with the phase and the length of the silence."""
     stream = guarded_stream("POST", streamguard_gateway("wait 0.5\nheaders\nwait 0.5\nchat a\nstall").url, heartbeat=0.15)
     phases: list[str] = []
     chunk: Any
@@ -41,7 +41,7 @@ def test_heartbeats_come_in_every_phase(streamguard_gateway: Serve) -> None:
 
 
 def test_heartbeats_do_not_delay_a_limit(streamguard_gateway: Serve) -> None:
-    """They are silence: the limit fires when it would have without them."""
+    """The limit fires when it would have without heartbeats."""
     run = ask(streamguard_gateway("chat a\nstall"), heartbeat=0.05, idle=0.4)
     assert isinstance(run.error, StreamInactivityTimeoutError)
     assert 0.4 <= run.stream.report.lifetime < 0.4 + PROMPT
@@ -50,7 +50,7 @@ def test_heartbeats_do_not_delay_a_limit(streamguard_gateway: Serve) -> None:
 
 
 def test_heartbeats_only_in_silence(streamguard_gateway: Serve) -> None:
-    """While chunks come there are none; comments of the server's do not suppress them."""
+    """There are none while chunks arrive; the server's comments do not suppress them."""
     run = ask(streamguard_gateway("loop 10\nwait 0.02\ntick\nendloop\ndone"), heartbeat=1)
     assert HEARTBEAT not in run.chunks
     run = ask(streamguard_gateway("loop 10\nwait 0.05\ncomment hb\nendloop\nchat a\ndone"), heartbeat=0.2)
@@ -59,19 +59,19 @@ def test_heartbeats_only_in_silence(streamguard_gateway: Serve) -> None:
 
 @pytest.mark.parametrize("off", [None, 0, -1])
 def test_no_heartbeats(streamguard_gateway: Serve, off: float | None) -> None:
-    """They are off by default, and with None or nothing positive."""
+    """Heartbeats are off by default, and with None or a value of 0 or less."""
     run = ask(streamguard_gateway("wait 0.2\nchat a\ndone"), heartbeat=off)
     assert len(run.chunks) == 1
 
 
 def test_a_heartbeat_is_the_one_wherever_it_goes() -> None:
-    """Copied, or sent to another process."""
+    """HEARTBEAT stays one object when it is copied or unpickled."""
     assert copy.deepcopy([HEARTBEAT])[0] is HEARTBEAT
     assert pickle.loads(pickle.dumps(HEARTBEAT)) is HEARTBEAT
 
 
 def test_a_host_can_forward_heartbeats(streamguard_gateway: Serve) -> None:
-    """While the upstream only pings, `heartbeat=` gives a host something to pass on; text is untouched by it (B028)."""
+    """While the server only pings, `heartbeat=` gives a host something to forward; the text is unchanged (B028)."""
     gateway = streamguard_gateway("chat a\nloop 12\ncomment ping\nwait 0.03\nendloop\nchat b\ndone")
 
     def view() -> Iterator[str]:
@@ -86,7 +86,7 @@ def test_a_host_can_forward_heartbeats(streamguard_gateway: Serve) -> None:
 def test_a_warning_at_half_of_the_limit_names_the_phase(
     streamguard_gateway: Serve, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """One WARNING for each silence that is half used up, and none for a stream that keeps talking."""
+    """One WARNING for each silence that reaches half of its limit, and none for an active stream."""
     caplog.set_level(logging.WARNING, "streamguard")
     consume(stream_from(streamguard_gateway("tick\ntick\ndone"), idle=5))
     assert halves(caplog) == []
@@ -101,7 +101,7 @@ def halves(caplog: pytest.LogCaptureFixture) -> list[str]:
 
 @pytest.mark.parametrize("until", ["headers", "first"])
 def test_heartbeats_do_not_disturb_open(streamguard_gateway: Serve, until: Any) -> None:
-    """`open()` returns no heartbeats and does not spin for them: its limit fires on time, at next to no CPU."""
+    """`open()` returns no heartbeats and does not spin for them: its limit fires on time, with little CPU."""
     gateway = streamguard_gateway("stall")
     stream = stream_from(gateway, response=0.3, heartbeat=0.02, retry=None)
     began, cpu = monotonic(), time.process_time()
@@ -112,7 +112,7 @@ def test_heartbeats_do_not_disturb_open(streamguard_gateway: Serve, until: Any) 
 
 
 def test_heartbeats_flow_in_every_phase(streamguard_gateway: Serve) -> None:
-    """HEARTBEAT names the phase it came in: before the headers, before the first chunk, between chunks, in a pause."""
+    """HEARTBEAT names its phase: before the headers, before the first chunk, between chunks, in a pause."""
     gateway = streamguard_gateway("wait 0.2\nheaders\nstall", "chat a\nwait 0.2\nchat b\ndone")
     stream = stream_from(gateway, first=0.2, heartbeat=0.05, response=5, idle=5)
     phases = [streamguard.HEARTBEAT.phase for item in stream if item is streamguard.HEARTBEAT]
@@ -121,7 +121,7 @@ def test_heartbeats_flow_in_every_phase(streamguard_gateway: Serve) -> None:
 
 
 def test_heartbeats_can_be_asked_for_later(streamguard_gateway: Serve) -> None:
-    """`stream.heartbeat` can be set in the middle, and taken back; each heartbeat says what time is left."""
+    """`stream.heartbeat` can be set and unset at any time; each heartbeat has the time that is left."""
     gateway = streamguard_gateway("chat a\nstall")
     stream = guarded_stream("POST", gateway.url, json={}, idle=1.0)
     assert (next(stream).text, stream.heartbeat) == ("a", None)
@@ -137,7 +137,7 @@ def test_heartbeats_can_be_asked_for_later(streamguard_gateway: Serve) -> None:
 
 @pytest.mark.parametrize(("around", "most"), [(10, 10), (None, None)])
 def test_a_heartbeat_tells_the_nearest_limit(streamguard_gateway: Serve, around: float | None, most: float | None) -> None:
-    """The time left is that of the deadline where it is nearer than the phase's limit, and None without any limit."""
+    """The time left is that of the deadline if it is nearer than the phase's limit, and None without any limit."""
     gateway = streamguard_gateway("chat a\nstall")
     with deadline(around), guarded_stream("POST", gateway.url, json={}, heartbeat=0.1, idle=around and 60) as stream:
         assert [next(stream).text, next(stream)] == ["a", HEARTBEAT]
@@ -146,7 +146,7 @@ def test_a_heartbeat_tells_the_nearest_limit(streamguard_gateway: Serve, around:
 
 
 @pytest.mark.parametrize("wrong", [b"5", True, object()])
-def test_what_is_no_heartbeat(wrong: object) -> None:
+def test_a_wrong_heartbeat_is_refused(wrong: object) -> None:
     """It takes seconds, a duration or None, as `heartbeat=` does."""
     stream = guarded_stream("GET", "http://127.0.0.1:9/")
     with pytest.raises(TypeError, match="heartbeat="):

@@ -28,7 +28,7 @@ from .helpers import ENDLESS, consume, failure, has_reader, stream_from
 
 @pytest.mark.parametrize("script", [ENDLESS, "loop forever\nevent {}\nwait 0.02\nendloop"])
 def test_total_bounds_the_whole_transfer(streamguard_gateway: Serve, script: str) -> None:
-    """Pieces spaced just under the idle limit do not get around `total`, which says so and closes the socket (B001)."""
+    """Pieces spaced just under `idle` do not escape `total`, whose error names it and which closes the socket (B001)."""
     gateway = streamguard_gateway(script)
     seen = consume(stream := stream_from(gateway, idle=0.3, total=0.4))
     assert isinstance(seen.error, DeadlineExceededError)
@@ -41,7 +41,7 @@ def test_total_bounds_the_whole_transfer(streamguard_gateway: Serve, script: str
 
 
 def test_total_bounds_a_trickle_without_any_chunk(streamguard_gateway: Serve) -> None:
-    """Bytes that never make a chunk do not get around `total` either (B001)."""
+    """Bytes that never make a chunk do not escape `total` either (B001)."""
     gateway = streamguard_gateway(f"drip 1 0.02 | data: {'x' * 500}")
     error = failure(stream_from(gateway, total=0.3, first=None, idle=None))
     assert isinstance(error, DeadlineExceededError)
@@ -75,7 +75,7 @@ def test_there_are_finite_limits_by_default(streamguard_gateway: Serve) -> None:
     ],
 )
 def test_no_path_is_without_the_idle_limit(streamguard_gateway: Serve, decode: Any, session: str | None) -> None:
-    """Whatever the decoding and whosever the session: three events, then silence, is the same timeout (B007)."""
+    """With every decoding and session, three events and then silence are the same timeout (B007)."""
     gateway = streamguard_gateway('event {"n": 1}\nevent {"n": 2}\nevent {"n": 3}\nstall')
     with requests.Session() as own:
         if session == "adapter":
@@ -109,7 +109,7 @@ def test_a_black_hole_is_found_without_a_sign_of_the_peer() -> None:
 
 
 def test_first_fires_while_the_read_is_blocked(streamguard_gateway: Serve) -> None:
-    """The late first chunk is not what reports its own lateness, and it reaches nobody (B011)."""
+    """`first` fires before the late first chunk arrives, and that chunk is dropped (B011)."""
     gateway = streamguard_gateway("headers\nwait 5\nchat late\ndone")
     seen = consume(stream := stream_from(gateway, first=0.2, retry=None))
     assert isinstance(seen.error, StreamInactivityTimeoutError)
@@ -119,7 +119,7 @@ def test_first_fires_while_the_read_is_blocked(streamguard_gateway: Serve) -> No
 
 
 def test_first_is_disarmed_by_the_first_chunk(streamguard_gateway: Serve) -> None:
-    """A healthy stream outlives `first` many times; `idle` alone watches it then (B013)."""
+    """A healthy stream outlives `first` many times; only `idle` applies then (B013)."""
     gateway = streamguard_gateway("wait 0.05\nloop 8\ntick\nwait 0.06\nendloop\ndone")
     seen = consume(stream_from(gateway, first=0.25, idle=5))
     assert (seen.error, len(seen.chunks)) == (None, 8)
@@ -136,7 +136,7 @@ def test_cold_load_and_stall_have_limits_of_their_own(streamguard_gateway: Serve
 
 
 def test_headers_do_not_start_the_idle_clock(streamguard_gateway: Serve) -> None:
-    """Early headers, a late first event, short gaps: `idle` is no limit for the first event, heartbeats or not (B015)."""
+    """Early headers, a late first event, short gaps: `idle` does not limit the first event (B015)."""
     for meanwhile in ("wait 0.3", "loop 7\ncomment ping\nwait 0.05\nendloop"):
         gateway = streamguard_gateway(f"headers\n{meanwhile}\nloop 5\ntick\nwait 0.01\nendloop\ndone")
         seen = consume(stream_from(gateway, first=5, idle=0.2))
@@ -146,13 +146,13 @@ def test_headers_do_not_start_the_idle_clock(streamguard_gateway: Serve) -> None
 @pytest.mark.parametrize("name", ["connect", "response", "first", "idle", "dead"])
 @pytest.mark.parametrize("off", [0, 0.0, -1, None])
 def test_a_phase_limit_of_zero_is_off(name: str, off: float | None) -> None:
-    """For the phases None, zero and below mean "no limit", as documented (B018)."""
+    """For the phases None, zero and less mean no limit, as documented (B018)."""
     assert getattr(Timeouts(**{name: off}), name) is None
 
 
 @pytest.mark.parametrize("spent", [0, 0.0, -1, -0.001])
 def test_a_total_of_zero_is_already_spent(streamguard_gateway: Serve, spent: float) -> None:
-    """For `total` only None is off: what is spent raises before anything connects (B018)."""
+    """For `total` only None is off: 0 or less raises before anything connects (B018)."""
     gateway = streamguard_gateway("chat a\ndone")
     error = failure(stream := stream_from(gateway, total=spent))
     assert isinstance(error, DeadlineExceededError)
@@ -160,7 +160,7 @@ def test_a_total_of_zero_is_already_spent(streamguard_gateway: Serve, spent: flo
 
 
 def test_a_deadline_that_passes_in_the_consumer(streamguard_gateway: Serve) -> None:
-    """Time left is never negative: whatever the consumer sleeps, the next call raises the ordinary error (B019)."""
+    """The time left is never negative: however long the consumer sleeps, the next call raises the usual error (B019)."""
     gateway = streamguard_gateway(ENDLESS)
     seen = consume(stream_from(gateway, total=0.25, heartbeat=0.05), pause=0.06)
     assert isinstance(seen.error, DeadlineExceededError)
@@ -172,7 +172,7 @@ def test_a_deadline_that_passes_in_the_consumer(streamguard_gateway: Serve) -> N
 
 @pytest.mark.parametrize("ping", ["comment ping", "event ping | {}"])
 def test_heartbeats_and_the_clock_for_bytes(streamguard_gateway: Serve, ping: str) -> None:
-    """With `idle=0` and `dead=` pings keep a run alive for as long as they come, whatever they look like (B022)."""
+    """With `idle=0` and `dead=` pings of any form keep a stream alive as long as they arrive (B022)."""
     gateway = streamguard_gateway(f"chat a\nloop 9\n{ping}\nwait 0.05\nendloop\nchat b\ndone")
     seen = consume(stream_from(gateway, idle=0, first=0, dead=0.3))
     assert seen.error is None
@@ -201,7 +201,7 @@ def test_any_parsed_chunk_rearms_idle(streamguard_gateway: Serve, line: str) -> 
     ],
 )
 def test_no_comment_rearms_idle(streamguard_gateway: Serve, line: str) -> None:
-    """Bytes that make no chunk, heartbeat comments first of all, do not put off the limit."""
+    """Bytes that make no chunk, such as heartbeat comments, do not restart the limit."""
     gateway = streamguard_gateway(f"chat a\nloop forever\n{line}\nwait 0.02\nendloop")
     seen = consume(stream_from(gateway, idle=0.15))
     assert isinstance(seen.error, StreamInactivityTimeoutError)
@@ -219,15 +219,15 @@ def test_comments_rearm_nothing_in_any_decoding(streamguard_gateway: Serve, deco
 
 
 def test_dead_tolerates_heartbeats_and_a_silent_prefill(streamguard_gateway: Serve) -> None:
-    """Comments keep the line alive through a prefill longer than `dead`, as `first` allows."""
+    """Comments restart `dead` during a long prefill that `first` allows."""
     gateway = streamguard_gateway("headers\nloop 12\ncomment ping\nwait 0.05\nendloop\nchat a\ndone")
     seen = consume(stream_from(gateway, dead=0.3, first=5, idle=5))
     assert (seen.error, seen.texts) == (None, ["a"])
 
 
 @pytest.mark.parametrize("before", ["headers", "comment ping", "chat a"])
-def test_dead_sees_a_dead_line(streamguard_gateway: Serve, before: str) -> None:
-    """Not a single byte: `dead` fires, long before `first` or `idle` would."""
+def test_dead_fires_without_a_byte(streamguard_gateway: Serve, before: str) -> None:
+    """Without a single byte `dead` fires, long before `first` or `idle` would."""
     gateway = streamguard_gateway(f"{before}\nstall")
     seen = consume(stream_from(gateway, dead=0.2, first=30, idle=30, retry=None))
     assert isinstance(seen.error, StreamInactivityTimeoutError)
@@ -235,8 +235,8 @@ def test_dead_sees_a_dead_line(streamguard_gateway: Serve, before: str) -> None:
     assert 0.2 - 0.02 <= seen.elapsed < 0.2 + PROMPT
 
 
-def test_dead_hears_every_byte(streamguard_gateway: Serve) -> None:
-    """A single event that drips in byte by byte, for longer than `dead`, is no dead line."""
+def test_every_byte_restarts_dead(streamguard_gateway: Serve) -> None:
+    """A single event that drips in byte by byte, for longer than `dead`, does not fire it."""
     gateway = streamguard_gateway('drip 2 0.05 | data: {"choices": []}\\n\\n\ndone')
     seen = consume(stream_from(gateway, dead=0.3, first=5, idle=5))
     assert (seen.error, len(seen.chunks)) == (None, 1)
@@ -244,14 +244,14 @@ def test_dead_hears_every_byte(streamguard_gateway: Serve) -> None:
 
 
 def test_dead_does_not_watch_the_headers(streamguard_gateway: Serve) -> None:
-    """Before the headers `response` rules alone: a model may load for longer than `dead`."""
+    """Before the headers only `response` applies: a model may load for longer than `dead`."""
     gateway = streamguard_gateway("wait 0.4\nchat a\ndone")
     seen = consume(stream_from(gateway, dead=0.15, response=5))
     assert (seen.error, seen.texts) == (None, ["a"])
 
 
 def test_dead_and_idle_are_separate_clocks(streamguard_gateway: Serve) -> None:
-    """With heartbeats `idle` fires, without them `dead`; the error tells the last byte from the last chunk."""
+    """With heartbeats `idle` fires, without them `dead`; the error has the ages of the last byte and the last chunk."""
     gateway = streamguard_gateway("chat a\nloop forever\ncomment ping\nwait 0.03\nendloop")
     error = failure(stream_from(gateway, idle=0.4, dead=0.3))
     assert error.phase == "idle"
@@ -261,15 +261,15 @@ def test_dead_and_idle_are_separate_clocks(streamguard_gateway: Serve) -> None:
 
 
 def test_dead_with_idle_off(streamguard_gateway: Serve) -> None:
-    """`idle=0, dead=N`: heartbeats keep a stream alive without limit, a dead line does not."""
+    """`idle=0, dead=N`: heartbeats keep a stream alive without limit; without any byte `dead` fires."""
     gateway = streamguard_gateway("chat a\nloop 10\ncomment ping\nwait 0.05\nendloop\nchat b\nstall")
     seen = consume(stream_from(gateway, idle=0, first=0, dead=0.3))
     assert isinstance(seen.error, StreamInactivityTimeoutError)
     assert (seen.texts, seen.error.phase) == (["a", "b"], "dead")
 
 
-def test_until_the_first_chunk_first_rules(streamguard_gateway: Serve) -> None:
-    """Headers at once, the first chunk after several times `idle`, then short gaps: it comes through."""
+def test_until_the_first_chunk_first_applies(streamguard_gateway: Serve) -> None:
+    """Headers at once, the first chunk after several times `idle`, then short gaps: the stream completes."""
     gateway = streamguard_gateway("headers\nwait 0.5\nloop 4\ntick\nwait 0.05\nendloop\ndone")
     seen = consume(stream_from(gateway, first=5, idle=0.25))
     assert (seen.error, len(seen.chunks)) == (None, 4)
@@ -283,7 +283,7 @@ def test_first_is_idle_unless_given(streamguard_gateway: Serve) -> None:
 
 
 def test_first_may_be_the_shorter_one(streamguard_gateway: Serve) -> None:
-    """A first chunk sooner than every other one is a limit too, and it is disarmed by that chunk."""
+    """`first` may be shorter than `idle`; the first chunk disarms it."""
     error = failure(stream_from(streamguard_gateway("headers\nstall"), first=0.15, idle=30, retry=None))
     assert (error.phase, error.limit) == ("first", 0.15)
     gateway = streamguard_gateway("chat a\nwait 0.4\nchat b\ndone")
@@ -292,7 +292,7 @@ def test_first_may_be_the_shorter_one(streamguard_gateway: Serve) -> None:
 
 @pytest.mark.parametrize("phase", [{"first": 0.2}, {"idle": 0.2}, {"dead": 0.2}])
 def test_total_beats_a_phase_limit_of_the_same_length(streamguard_gateway: Serve, phase: dict[str, float]) -> None:
-    """Both are used up when the wait ends: the deadline is the one that is raised, and nothing is retried."""
+    """If both are used up when the wait ends, the deadline is raised, and nothing is retried."""
     gateway = streamguard_gateway("headers\nstall")
     error = failure(stream := stream_from(gateway, total=0.2, **phase))
     assert isinstance(error, DeadlineExceededError)
@@ -301,7 +301,7 @@ def test_total_beats_a_phase_limit_of_the_same_length(streamguard_gateway: Serve
 
 
 def test_cancel_beats_total(streamguard_gateway: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A cancel in the instant in which the deadline passed is a cancel."""
+    """A cancel at the instant of the deadline is a cancel."""
     token = CancelToken()
     stream = stream_from(streamguard_gateway("chat a\nstall"), total=0.2, cancel=token)
     next(stream)
@@ -317,7 +317,7 @@ def test_cancel_beats_total(streamguard_gateway: Serve, monkeypatch: pytest.Monk
 
 
 def test_the_ambient_deadline_is_captured_at_the_start(streamguard_gateway: Serve) -> None:
-    """The surrounding block's deadline bounds the stream that starts in it, also behind the block."""
+    """The surrounding deadline bounds the stream that starts in its block, also after the block."""
     gateway = streamguard_gateway("loop forever\ntick\nwait 0.02\nendloop")
     with deadline(0.3):
         stream = stream_from(gateway, total=30)
@@ -338,7 +338,7 @@ def test_total_covers_all_attempts_and_pauses(streamguard_gateway: Serve) -> Non
 
 
 def test_total_ends_a_busy_stream(streamguard_gateway: Serve) -> None:
-    """A stream that never stops sending is stopped all the same, and its text is in the error."""
+    """A stream that never stops sending is stopped, and its text is in the error."""
     gateway = streamguard_gateway("loop forever\ntick\nwait 0.02\nendloop")
     seen = consume(stream_from(gateway, total=0.4, idle=0.3))
     assert isinstance(seen.error, DeadlineExceededError)
@@ -347,8 +347,8 @@ def test_total_ends_a_busy_stream(streamguard_gateway: Serve) -> None:
     assert seen.error.partial_text.startswith(seen.text)
 
 
-def test_without_end_grace_idle_still_rules(streamguard_gateway: Serve) -> None:
-    """`end_grace=None` waits for the end as for any chunk: `idle` completes what a lingering server has finished."""
+def test_without_end_grace_idle_still_applies(streamguard_gateway: Serve) -> None:
+    """`end_grace=None` waits for the end as for any chunk: `idle` completes a finished answer."""
     gateway = streamguard_gateway("chat a\nfinish\nlinger")
     seen = consume(stream := stream_from(gateway, end_grace=None, idle=0.2))
     assert (seen.error, stream.report.outcome, stream.report.ended_by) == (None, "completed", "idle")

@@ -28,7 +28,7 @@ from .helpers import consume, failure, has_reader, stream_from
 
 @pytest.fixture
 def stuck_dns(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
-    """Hold every name resolution until the event is set, at the latest behind the test."""
+    """Hold every name resolution until the event is set, at the latest after the test."""
     answer, resolve = threading.Event(), socket.getaddrinfo
 
     def getaddrinfo(*args: Any, **kwargs: Any) -> Any:
@@ -57,7 +57,7 @@ def test_name_resolution_is_inside_the_limits(
     least: float,
     kinds: type[StreamguardError],
 ) -> None:
-    """A resolver that hangs holds up no consumer; the thread left in it is counted, and never emits anything (B003)."""
+    """A resolver that hangs does not delay the consumer; its thread is counted, and emits nothing (B003)."""
     gateway = streamguard_gateway("chat late\ndone")
     seen = consume(stream := stream_from(gateway, **options))
     assert isinstance(seen.error, kinds)
@@ -102,7 +102,7 @@ def test_connect_is_not_paid_once_per_address(monkeypatch: pytest.MonkeyPatch, l
 def test_a_slow_header_block_is_cut(
     streamguard_gateway: Serve, tls: bool, limit: str, kind: type[StreamguardError]
 ) -> None:
-    """Headers that drip in are one wait, not many: the limit fires on time, and the server sees the close (B005)."""
+    """Headers that drip in are one wait: the limit fires on time, and the server sees the close (B005)."""
     gateway = streamguard_gateway("drip-headers 0.03", tls=tls)
     seen = consume(stream := stream_from(gateway, retry=None, **{limit: 0.3}))
     assert isinstance(seen.error, kind)
@@ -113,7 +113,7 @@ def test_a_slow_header_block_is_cut(
 
 
 def test_connect_covers_the_tls_handshake(streamguard_tls_gateway: Serve) -> None:
-    """A server that accepts and never answers the client hello: `connect`, as requests' own timeout and retried."""
+    """A server that accepts and never answers the client hello: `connect` fires, is a requests.Timeout, and is retried."""
     gateway = streamguard_tls_gateway("", tls_stall=True)
     once = streamguard.before_first_chunk(1, wait=tenacity.wait_none())
     error = failure(stream_from(gateway, connect=0.2, retry=once))
@@ -124,7 +124,7 @@ def test_connect_covers_the_tls_handshake(streamguard_tls_gateway: Serve) -> Non
 
 
 def test_connect_covers_the_proxy(streamguard_gateway: Serve) -> None:
-    """A proxy that never answers CONNECT is no upstream that thinks."""
+    """A proxy that never answers CONNECT meets `connect`, not `response`."""
     proxy = streamguard_gateway("stall")
     stream = streamguard.guarded_stream(
         "GET", "https://upstream.invalid/", proxies={"https": proxy.url}, connect=0.2, retry=None
@@ -135,7 +135,7 @@ def test_connect_covers_the_proxy(streamguard_gateway: Serve) -> None:
 
 
 def test_connect_covers_the_wait_for_the_pool(streamguard_gateway: Serve) -> None:
-    """A slot of a blocking pool that is not free: the consumer is on time, the thread stays until it gets the slot."""
+    """The wait for a slot of a blocking pool: the error is on time, the thread stays until it gets the slot."""
     gateway = streamguard_gateway("chat a\nstall")
     with requests.Session() as session:
         session.mount("http://", streamguard.Adapter(pool_maxsize=1, pool_block=True))
@@ -151,7 +151,7 @@ def test_connect_covers_the_wait_for_the_pool(streamguard_gateway: Serve) -> Non
 
 @pytest.mark.parametrize("script", ["stall", "wire HTTP/1.1 200 OK\\r\\nX-A: y\nstall", "drip-headers 0.05"])
 def test_response_covers_the_whole_header_block(streamguard_gateway: Serve, script: str) -> None:
-    """No headers, half of them, or a byte now and then: `response`, and the server sees the close."""
+    """No headers, half of them, or a byte now and then: `response` fires, and the server sees the close."""
     gateway = streamguard_gateway(script)
     seen = consume(stream_from(gateway, response=0.2, retry=None))
     assert isinstance(seen.error, TransportTimeoutError)
@@ -161,8 +161,8 @@ def test_response_covers_the_whole_header_block(streamguard_gateway: Serve, scri
     gateway.wait_left()
 
 
-def test_response_starts_anew_for_each_redirect(streamguard_gateway: Serve) -> None:
-    """Three hops of which each takes more than half of `response` are no timeout."""
+def test_response_restarts_for_each_redirect(streamguard_gateway: Serve) -> None:
+    """Three hops that each take more than half of `response` are not a timeout."""
     hop = "wait 0.25\nheaders 307 location: /next; content-length: 0"
     gateway = streamguard_gateway(hop, hop, "wait 0.25\nchat a\ndone", framing="length")
     seen = consume(stream_from(gateway, response=0.45))
@@ -170,7 +170,7 @@ def test_response_starts_anew_for_each_redirect(streamguard_gateway: Serve) -> N
 
 
 def test_a_redirect_that_stalls_is_cut(streamguard_gateway: Serve) -> None:
-    """The silence of a later hop is the phase `response` as well."""
+    """The silence of a later hop is in phase `response`, too."""
     gateway = streamguard_gateway("headers 307 location: /next; content-length: 0", "stall", framing="length")
     error = failure(stream_from(gateway, response=0.2, retry=None))
     assert (error.phase, len(gateway.requests)) == ("response", 2)

@@ -14,14 +14,12 @@ from ..helpers import Serve
 from .helpers import ask, choice, consume, failure, line, stream_from
 
 WHOLE = '{"choices": [{"index": 0, "delta": {"content": "whole"}}]}'
-
-
 BAD_PAYLOADS = ["not json", "{", '{"a": }', "[1, 2]", "5", "null", '"text"', "<html>", "[DONE", "DONE", "{} {}", "\N{BOMB}"]
 
 
 @pytest.mark.parametrize("payload", BAD_PAYLOADS)
-def test_a_payload_that_is_no_chunk_is_quoted(streamguard_gateway: Serve, payload: str) -> None:
-    """The chunks before it, also those of the same packet, come first; the error quotes what was there."""
+def test_a_payload_that_is_not_a_chunk_is_quoted(streamguard_gateway: Serve, payload: str) -> None:
+    """The chunks before it, also those of the same packet, are returned first; the error quotes the payload."""
     gateway = streamguard_gateway(f"raw data: {WHOLE}\\n\\ndata: {payload}\\n\\n\nstall")
     seen = consume(stream_from(gateway, idle=5))
     assert isinstance(seen.error, MalformedChunkError)
@@ -41,8 +39,8 @@ def test_the_quote_of_a_long_payload_is_short(streamguard_gateway: Serve) -> Non
     "payload",
     [r'{"choices": [{"index": 0, "delta": {"content": "a\0b"}}]}', r"\0", r"\0\0{}"],
 )
-def test_nul_bytes_are_no_json(streamguard_gateway: Serve, payload: str) -> None:
-    """NUL bytes in a chat payload are a malformed chunk, behind the good ones."""
+def test_nul_bytes_are_not_json(streamguard_gateway: Serve, payload: str) -> None:
+    """NUL bytes in a chat payload are a malformed chunk, after the good ones."""
     gateway = streamguard_gateway(f"event {WHOLE}\nraw data: {payload}\\n\\n\ndone")
     seen = consume(stream_from(gateway))
     assert isinstance(seen.error, MalformedChunkError)
@@ -50,7 +48,7 @@ def test_nul_bytes_are_no_json(streamguard_gateway: Serve, payload: str) -> None
 
 
 def test_nul_bytes_are_data_of_an_event(streamguard_gateway: Serve) -> None:
-    """As events they pass, as the standard has it; an id with one is ignored."""
+    """As events they are accepted, by the standard; an id with one is ignored."""
     gateway = streamguard_gateway(r"raw id: a\0b\ndata: x\0y\n\n" + "\nend")
     (event,) = consume(stream_from(gateway, decode="events")).chunks
     assert (event.data, event.id) == ("x\0y", "")
@@ -59,7 +57,7 @@ def test_nul_bytes_are_data_of_an_event(streamguard_gateway: Serve) -> None:
 @pytest.mark.parametrize("decode", ["chat", "events", "json"])
 @pytest.mark.parametrize("start", ["raw data: ", "raw :", "raw "])
 def test_sixteen_mebibytes_without_an_end_are_refused(streamguard_gateway: Serve, decode: Any, start: str) -> None:
-    """An endless line, data or comment, is stopped at the cap, in no time, whatever it would have been."""
+    """An endless line, data or comment, is stopped at the cap, in little time."""
     gateway = streamguard_gateway(f"event {WHOLE}\n{start}x\nloop forever\nraw {'x' * 1_000_000}\nendloop")
     seen = consume(stream_from(gateway, decode=decode, total=30))
     assert isinstance(seen.error, MalformedChunkError)
@@ -70,7 +68,7 @@ def test_sixteen_mebibytes_without_an_end_are_refused(streamguard_gateway: Serve
 
 
 def test_a_hundred_thousand_data_lines_are_one_event(streamguard_gateway: Serve) -> None:
-    """Time is linear in the lines: they are joined, and delivered as one event."""
+    """They are joined, in linear time, and delivered as one event."""
     gateway = streamguard_gateway("loop 100\nraw " + r"data: x\n" * 1000 + "\nendloop\n" + r"raw \n" + "\nend")
     seen = consume(stream_from(gateway, decode="events"))
     assert [len(event.data) for event in seen.chunks] == [199_999]
@@ -86,14 +84,13 @@ def test_a_hundred_thousand_data_lines_of_json_are_one_chunk(streamguard_gateway
 
 
 def test_an_event_just_below_the_cap_is_delivered(streamguard_gateway: Serve) -> None:
-    """Sixteen mebibytes less a little are a big event, and nothing else."""
+    """An event just below sixteen mebibytes is delivered like any other."""
     gateway = streamguard_gateway(f"raw data: \nloop 16\nraw {'x' * 1_000_000}\nendloop\n" + r"raw \n\n" + "\nend")
     seen = consume(stream_from(gateway, decode="events"))
     assert [len(event.data) for event in seen.chunks] == [16_000_000]
 
 
 MIB = 1 << 20
-
 
 ENDLESS = {
     "line": "x" * MIB,
@@ -144,7 +141,7 @@ MALFORMED = [
 @pytest.mark.parametrize("frame", MALFORMED, ids=[frame[:30] for frame in MALFORMED])
 @pytest.mark.parametrize("decode", ["chat", "json"])
 def test_what_is_not_json_is_malformed(streamguard_gateway: Serve, decode: str, frame: str) -> None:
-    """A payload that cannot be a chunk raises behind the chunks before it, quoting no more than 200 characters."""
+    """A payload that cannot be a chunk raises after the chunks before it, quoting at most 200 characters."""
     run = ask(streamguard_gateway(f"chat a\n{frame}\ndone"), decode=decode)
     if decode == "json" and frame in ("event [1,2]", 'event "text"', "event 7", "event null"):
         assert (run.error, run.chunks[1:]) == (None, [json.loads(frame.removeprefix("event "))])
@@ -166,15 +163,15 @@ FOREIGN = [
 
 @pytest.mark.parametrize(("frame", "api"), FOREIGN)
 def test_the_frames_of_another_api_are_named(streamguard_gateway: Serve, frame: str, api: str) -> None:
-    """A stream of another API is refused as malformed, by that API's name, with the way to read it."""
+    """A stream of another API is malformed; the message names the API and the `decode=` for it."""
     run = ask(streamguard_gateway([frame, "done"]))
     assert type(run.error) is MalformedChunkError
     assert api in str(run.error)
     assert "decode=" in str(run.error)
 
 
-def test_a_comment_dressed_as_data(streamguard_gateway: Serve) -> None:
-    """A comment that a gateway turned into data is malformed, and the error quotes no more than 200 characters (B071)."""
+def test_a_comment_that_became_data(streamguard_gateway: Serve) -> None:
+    """A comment that a gateway turned into data is malformed, and the error quotes at most 200 characters (B071)."""
     run = ask(streamguard_gateway(f"chat a\nraw data: : OPENROUTER PROCESSING {'x' * 5_000}\\n\\n\nchat b\ndone"))
     assert type(run.error) is MalformedChunkError
     assert ": OPENROUTER PROCESSING" in str(run.error)
@@ -183,7 +180,7 @@ def test_a_comment_dressed_as_data(streamguard_gateway: Serve) -> None:
 
 
 def test_a_server_without_blank_lines(streamguard_gateway: Serve) -> None:
-    """Data lines that never complete an event are no progress: the silence of chunks fires, though bytes come (B072)."""
+    """Data lines that never complete an event are not progress: `first` fires, though bytes arrive (B072)."""
     run = ask(streamguard_gateway("loop forever\nraw data: {}\\n\nwait 0.02\nendloop"), first=0.4)
     assert isinstance(run.error, StreamInactivityTimeoutError)
     assert (run.error.phase, run.error.chunks) == ("first", 0)

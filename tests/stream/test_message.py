@@ -16,7 +16,7 @@ WITH_USAGE = "chat a\nchat b\nfinish\nusage 1 2\ndone"
 
 
 def test_read_returns_all_of_the_text(streamguard_gateway: Serve) -> None:
-    """`.read()` consumes the rest and returns the whole text, what was iterated before included."""
+    """`.read()` consumes the rest and returns the whole text, including the text of earlier chunks."""
     stream = guarded_stream("POST", streamguard_gateway(WITH_USAGE).url)
     next(stream)
     assert (stream.text, stream.read(), stream.text, stream.read()) == ("a", "ab", "ab", "ab")
@@ -34,7 +34,7 @@ def test_read_of_other_decoders(streamguard_gateway: Serve) -> None:
 
 
 def test_read_of_nothing(streamguard_gateway: Serve) -> None:
-    """Of an empty body it is empty, and of the right type."""
+    """For an empty body the result is empty, and of the right type."""
     url = streamguard_gateway("end").url
     assert guarded_stream("GET", url, decode="bytes").read() == b""
     assert guarded_stream("GET", url, decode="events").read() == []
@@ -42,13 +42,13 @@ def test_read_of_nothing(streamguard_gateway: Serve) -> None:
 
 
 def test_read_leaves_heartbeats_out(streamguard_gateway: Serve) -> None:
-    """Heartbeats are no chunks."""
+    """`.read()` returns no heartbeats."""
     url = streamguard_gateway("event 1\nwait 0.3\nevent 2").url
     assert guarded_stream("GET", url, decode="json", heartbeat=0.05).read() == [1, 2]
 
 
 def test_read_raises_what_iterating_would(streamguard_gateway: Serve) -> None:
-    """An error on the way is raised, and the text so far stays."""
+    """`.read()` raises the error, and the text so far is kept."""
     stream = guarded_stream("POST", streamguard_gateway("chat a").url)
     with pytest.raises(IncompleteStreamError):
         stream.read()
@@ -56,7 +56,7 @@ def test_read_raises_what_iterating_would(streamguard_gateway: Serve) -> None:
 
 
 def test_the_message_is_assembled(streamguard_gateway: Serve) -> None:
-    """`.message` has text, reasoning, tool calls, finish reason and usage; so has the report what it shares with it."""
+    """`.message` has text, reasoning, tool calls, finish reason and usage; the report has the last two."""
     call = {"index": 0, "id": "c", "function": {"name": "f", "arguments": '{"x":'}}
     steps = [line(choice("a", reasoning_content="r")), line(choice("b", tool_calls=[call]))]
     rest = [line(choice(tool_calls=[{"index": 0, "function": {"arguments": "1}"}}])), "finish tool_calls", "usage 1 2"]
@@ -79,7 +79,7 @@ def test_the_message_while_it_is_written(streamguard_gateway: Serve) -> None:
 
 
 def test_only_chat_has_a_message(streamguard_gateway: Serve) -> None:
-    """Other decoders have no text, and asking for the message says so."""
+    """Other decoders have no text, and `.message` raises a UsageError that says so."""
     stream = guarded_stream("GET", streamguard_gateway("event 1").url, decode="events")
     assert len(list(stream)) == 1
     assert stream.text == ""
@@ -91,7 +91,7 @@ USAGE = ["chat a", "finish", "usage 3 4"]
 
 
 def test_a_usage_chunk_without_choices(streamguard_gateway: Serve) -> None:
-    """The usage chunk has no text, is recorded, and is handed over in every mode (B074)."""
+    """The usage chunk has no text, is recorded, and is returned in every mode (B074)."""
     run = ask(streamguard_gateway([*USAGE, "done"]))
     assert [chunk.text for chunk in run.chunks] == ["a", "", ""]
     assert run.stream.report.usage == {"prompt_tokens": 3, "completion_tokens": 4, "total_tokens": 7}
@@ -121,7 +121,7 @@ CALL = [
 @pytest.mark.parametrize("sent", [1, 2])
 @pytest.mark.parametrize("strict", [True, False])
 def test_truncated_tool_calls_are_not_offered(streamguard_gateway: Serve, sent: int, strict: bool) -> None:
-    """A stream that was cut offers no tool call, not even one whose arguments happen to be whole (B087)."""
+    """A stream that was cut offers no tool call, not even one with complete arguments (B087)."""
     run = ask(streamguard_gateway(CALL[:sent]), strict=strict)
     assert run.stream.message.tool_calls == ()
     assert [call.name for call in run.stream.message.invalid_tool_calls] == ["rm"]
@@ -131,7 +131,7 @@ def test_truncated_tool_calls_are_not_offered(streamguard_gateway: Serve, sent: 
     ("ending", "offered"), [("finish tool_calls", 1), ("finish stop", 1), ("finish length", 0), ("done", 0)]
 )
 def test_a_finish_reason_decides_about_tool_calls(streamguard_gateway: Serve, ending: str, offered: int) -> None:
-    """Whole calls are offered with a finish reason, not with "length" or none; the reason is told (B087)."""
+    """Complete calls are offered with a finish reason, not with "length" or none; the reason is given (B087)."""
     run = ask(streamguard_gateway([*CALL, ending]))
     message = run.stream.message
     assert (run.error, len(message.tool_calls)) == (None, offered)

@@ -1,4 +1,4 @@
-"""`.open()` and `.response`: an early failure is raised before the first chunk is asked for."""
+"""`.open()` and `.response`: an early failure is raised before the first chunk."""
 
 import time
 from typing import Any
@@ -39,7 +39,7 @@ def test_open_until_the_headers(streamguard_gateway: Serve) -> None:
 
 
 def test_open_until_the_first_chunk(streamguard_gateway: Serve) -> None:
-    """`open(until="first")` returns when a chunk is here, and takes none away; again, it changes nothing."""
+    """`open(until="first")` returns when a chunk is here, and takes none; a second call changes nothing."""
     stream = guarded_stream("POST", streamguard_gateway("wait 0.2\nchat a\nstall").url)
     stream.open(until="first")
     assert (stream.report.chunks, stream.text) == (0, "")
@@ -51,7 +51,7 @@ def test_open_until_the_first_chunk(streamguard_gateway: Serve) -> None:
 
 
 def test_open_raises_what_came_instead(streamguard_gateway: Serve) -> None:
-    """Where next() would raise, so does open(), once."""
+    """open() raises what next() would raise, once."""
     with pytest.raises(HTTPStatusError):
         guarded_stream("POST", streamguard_gateway("headers 429").url).open()
     with pytest.raises(StreamInactivityTimeoutError):
@@ -65,7 +65,7 @@ def test_open_raises_what_came_instead(streamguard_gateway: Serve) -> None:
 
 
 def test_open_until_the_first_of_an_empty_stream(streamguard_gateway: Serve) -> None:
-    """An empty stream that is fine has no first chunk: open() returns, and the loop ends."""
+    """A complete stream without a chunk: open() returns, and the loop ends."""
     run = consume(guarded_stream("GET", streamguard_gateway("end").url, decode="events").open(until="first"))
     assert (run.error, run.chunks, run.stream.report.outcome) == (None, [], "completed")
 

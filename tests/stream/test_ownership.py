@@ -1,4 +1,4 @@
-"""One thread takes chunks without a lock; whoever else comes is let in, and never beside it."""
+"""One thread takes chunks without a lock; other threads get in, and never at the same time."""
 
 import itertools
 import sys
@@ -53,7 +53,7 @@ def test_each_chunk_goes_to_one_thread_whenever_the_others_come(round: int) -> N
 
 
 def test_never_two_at_once(streamguard_gateway: Serve) -> None:
-    """What is called for a chunk is called by one thread at a time, also when others come while the owner is in it."""
+    """The caller's functions are called by one thread at a time, also if others come while the owner is inside."""
     gateway = streamguard_gateway("\n".join([*["chat a"] * 60, "finish", "done"]))
     inside, most = list[int](), list[int]()
     others = [threading.Thread(target=lambda: [*stream]) for _ in range(3)]
@@ -79,7 +79,7 @@ def test_never_two_at_once(streamguard_gateway: Serve) -> None:
 
 @pytest.mark.usefixtures("_switching_often")
 def test_two_threads_assemble_one_text_in_order(streamguard_gateway: Serve) -> None:
-    """What is put together is put together by one thread at a time."""
+    """The message is assembled by one thread at a time."""
     words = [f"w{number} " for number in range(300)]
     gateway = streamguard_gateway("\n".join([*(f"chat {word!r}" for word in words), "finish", "done"]))
     stream = guarded_stream("GET", gateway.url)
@@ -94,7 +94,7 @@ def test_two_threads_assemble_one_text_in_order(streamguard_gateway: Serve) -> N
 
 
 def test_another_thread_waits_until_the_owner_is_out(streamguard_gateway: Serve) -> None:
-    """It gets the chunk behind the owner's, also when the owner has to wait long for that one."""
+    """It gets the chunk after the owner's, also if the owner has to wait long for that one."""
     gateway = streamguard_gateway("chat a\nwait 0.4\nchat b\nwait 0.2\nchat c\nfinish\ndone")
     stream = guarded_stream("GET", gateway.url)
     assert next(stream).text == "a"
@@ -114,7 +114,7 @@ def test_another_thread_waits_until_the_owner_is_out(streamguard_gateway: Serve)
 
 
 def test_the_beginning_in_another_thread_leaves_the_chunks_to_the_consumer(streamguard_gateway: Serve) -> None:
-    """`open()` takes none; the first that does owns the stream."""
+    """`open()` takes no chunk; the first thread that takes one owns the stream."""
     gateway = streamguard_gateway("chat a\nchat b\nfinish\ndone")
     stream = guarded_stream("GET", gateway.url)
     opener = threading.Thread(target=lambda: stream.open(until="first"))
@@ -130,7 +130,7 @@ def test_the_beginning_in_another_thread_leaves_the_chunks_to_the_consumer(strea
 
 @pytest.mark.parametrize("how", ["close", "cancel"])
 def test_a_stream_that_is_ended_while_its_owner_waits(streamguard_gateway: Serve, how: str) -> None:
-    """The owner concludes it: whoever ends it and asks at once finds either no end yet, or the right one."""
+    """The owner concludes it: the thread that ends it sees either no end yet, or the right one."""
     gateway = streamguard_gateway("chat a\nstall")
     stream = guarded_stream("GET", gateway.url)
     next(stream)
@@ -156,7 +156,7 @@ def test_a_stream_that_is_ended_while_its_owner_waits(streamguard_gateway: Serve
 
 
 def test_ownership_is_given_once() -> None:
-    """To the first thread that claims it; when another one has come, to nobody any more."""
+    """The first thread that claims it owns it; after another one has come, none does."""
     ownership, here = Ownership(), threading.get_ident()
     ownership.end()
     assert ownership.owner is None

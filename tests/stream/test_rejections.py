@@ -1,4 +1,4 @@
-"""Responses that are no stream: status 400 and above, and a 200 with something else in it."""
+"""Responses that are not a stream: status 400 and above, and a 200 with another body."""
 
 import json
 from typing import Any
@@ -33,8 +33,8 @@ from .helpers import ask, consume, failure, has_reader, rejected, stream_from
     ],
 )
 @pytest.mark.parametrize("decode", ["chat", "events", "json"])
-def test_a_page_is_no_event_stream(streamguard_gateway: Serve, script: str, words: list[str], decode: Any) -> None:
-    """A 200 that is something else: the error has its type and its beginning, and nothing is retried."""
+def test_a_page_is_not_an_event_stream(streamguard_gateway: Serve, script: str, words: list[str], decode: Any) -> None:
+    """A 200 with another type: the error has the type and the beginning of the body, and nothing is retried."""
     gateway = streamguard_gateway(script)
     error = failure(stream := stream_from(gateway, decode=decode, retry=3))
     assert isinstance(error, NotEventStreamError)
@@ -49,7 +49,7 @@ def test_a_page_is_no_event_stream(streamguard_gateway: Serve, script: str, word
     "rest", [f"loop 100\nraw {'<p>' * 20_000}\nendloop", "stall", "loop forever\nraw <p>\nwait 0.02\nendloop"]
 )
 def test_a_page_without_end_costs_no_more_than_a_second(streamguard_gateway: Serve, rest: str) -> None:
-    """Huge, stalling or endless: the read for the message is bounded in size and in time."""
+    """A huge, stalling or endless page: the read for the message is bounded in size and time."""
     gateway = streamguard_gateway(f"headers content-type: text/html\nraw <html>\n{rest}")
     seen = consume(stream_from(gateway, retry=None))
     assert isinstance(seen.error, NotEventStreamError)
@@ -99,7 +99,6 @@ def test_the_read_of_an_error_body_is_bounded(
 
 KIB = 1024
 
-
 BODIES = [
     ('{"error":{"message":"said","type":"t","code":"c"}}', "said"),
     ('{"error":"said"}', "said"),
@@ -118,7 +117,7 @@ BODIES = [
 
 @pytest.mark.parametrize(("body", "said"), BODIES, ids=[body for body, _ in BODIES])
 def test_a_bad_status_says_what_the_body_says(streamguard_gateway: Serve, body: str, said: str) -> None:
-    """The error has the body, and the message out of the body, whatever shape that has."""
+    """The error has the body and its message, in every shape."""
     error = rejected(streamguard_gateway(f"headers 422\nbody {body}"))
     assert said in str(error)
     assert said in error.body
@@ -126,7 +125,7 @@ def test_a_bad_status_says_what_the_body_says(streamguard_gateway: Serve, body: 
 
 @pytest.mark.parametrize("status", [400, 401, 404, 422, 429, 500, 503, 529, 599])
 def test_a_bad_status_is_an_error(streamguard_gateway: Serve, status: int) -> None:
-    """The error is requests' too, and has the status, the headers, the upstream's request id, and the response."""
+    """The error is a requests.HTTPError, and has status, headers, request id and response."""
     error = rejected(streamguard_gateway(f"headers {status} X-Request-Id: r-1\nbody no"))
     assert isinstance(error, requests.HTTPError)
     assert (error.status_code, error.request_id, error.phase) == (status, "r-1", "response")
@@ -138,13 +137,13 @@ def test_a_bad_status_is_an_error(streamguard_gateway: Serve, status: int) -> No
 
 @pytest.mark.parametrize("steps", ["headers 500", "headers 500\nbody {}", "headers 500\nbody null", "headers 500\nraw \\n"])
 def test_a_bad_status_with_nothing_to_say(streamguard_gateway: Serve, steps: str) -> None:
-    """An empty body, or one that says nothing, is no hindrance."""
+    """An empty body, or one without a message, is still a status error."""
     assert rejected(streamguard_gateway(steps)).status_code == 500
 
 
 @pytest.mark.parametrize("body", ["[" * 60_000, "{" * 60_000, '{"a":' * 9_000, "9" * 60_000], ids=["[", "{", "{a", "9"])
 def test_a_bad_status_with_a_hostile_body(streamguard_gateway: Serve, body: str) -> None:
-    """A body that no JSON parser likes changes nothing about the error, and the message stays short."""
+    """A body that breaks JSON parsers changes nothing, and the message stays short."""
     error = rejected(streamguard_gateway(f"headers 502\nbody {body}"))
     assert error.status_code == 502
     assert len(str(error)) < 1_000
@@ -164,7 +163,7 @@ def test_a_bad_status_with_a_huge_body(streamguard_gateway: Serve) -> None:
 )
 @pytest.mark.parametrize("tls", [False, True], ids=["plain", "tls"])
 def test_a_bad_status_whose_body_does_not_end(streamguard_gateway: Serve, tls: bool, rest: str) -> None:
-    """A body that stalls or drips is read for about a second, and what came of it is in the error."""
+    """A body that stalls or drips is read for about a second, and the error has what arrived."""
     gateway = streamguard_gateway(f"headers 503 retry-after: 7\nraw overloaded\n{rest}", tls=tls)
     run = ask(gateway, verify=gateway.ca if tls else True)
     assert isinstance(run.error, HTTPStatusError)
@@ -176,7 +175,7 @@ def test_a_bad_status_whose_body_does_not_end(streamguard_gateway: Serve, tls: b
 
 @pytest.mark.parametrize("rest", ["reset", "close", "wire zz\\r\\n"])
 def test_a_bad_status_whose_body_breaks(streamguard_gateway: Serve, rest: str) -> None:
-    """A fault of the transport behind a bad status does not hide the status."""
+    """A transport error after a bad status does not hide the status."""
     error = rejected(streamguard_gateway(f"headers 500\nraw overloaded\nwait 0.1\n{rest}"))
     assert (error.status_code, error.body) == (500, "overloaded")
 
@@ -221,7 +220,7 @@ ACCEPTED = [
     "before", ["", "comment hb", "raw \\xef\\xbb\\xbf", "raw \\r\\n\\n", "raw id: 1\\n", "drip 1 0 | : ab\\n"]
 )
 def test_an_event_stream_by_type_or_by_looks(streamguard_gateway: Serve, header: str, before: str) -> None:
-    """An event stream is one by its type; a missing or plain type will do if the body begins like one."""
+    """The type decides; a missing or plain type is accepted if the body begins like an event stream."""
     run = ask(streamguard_gateway(f"headers {header}\n{before}\nchat \u00e9\ndone"))
     assert (run.error, run.texts) == (None, ["\u00e9"])
 
@@ -243,8 +242,8 @@ REFUSED = [
 
 @pytest.mark.parametrize(("kind", "body"), REFUSED)
 @pytest.mark.parametrize("decode", ["chat", "events", "json"])
-def test_a_200_that_is_no_event_stream(streamguard_gateway: Serve, decode: str, kind: str, body: str) -> None:
-    """A good status with another type, or a plain one whose body does not look it, is refused, quoting the body."""
+def test_a_200_that_is_not_an_event_stream(streamguard_gateway: Serve, decode: str, kind: str, body: str) -> None:
+    """Another type, or a plain one whose body does not begin like events, is refused, with a quote of the body."""
     run = ask(streamguard_gateway(f"headers Content-Type: {kind}\nraw {body}"), decode=decode)
     assert type(run.error) is NotEventStreamError
     assert run.error.content_type == (kind or None)
@@ -265,7 +264,7 @@ UNFRAMED = [
 @pytest.mark.parametrize("decode", ["chat", "json", "responses", "anthropic"])
 @pytest.mark.parametrize("strict", [True, False])
 def test_an_event_stream_by_its_type_alone(streamguard_gateway: Serve, strict: bool, decode: str, body: str) -> None:
-    """A body of which not one line is a field or a comment is no empty stream: its words are the reason."""
+    """A body without a single field or comment is not an empty stream: the error quotes it."""
     run = ask(streamguard_gateway(f"raw {body}"), decode=decode, strict=strict)
     assert type(run.error) is NotEventStreamError
     assert run.error.body is not None
@@ -275,8 +274,8 @@ def test_an_event_stream_by_its_type_alone(streamguard_gateway: Serve, strict: b
 
 
 @pytest.mark.parametrize(("before", "kind"), [("chat a", IncompleteStreamError), ("comment beat", EmptyStreamError)])
-def test_words_without_a_frame_are_quoted(streamguard_gateway: Serve, before: str, kind: type[Exception]) -> None:
-    """And the text is said to be in the error only where there is one."""
+def test_unparsed_lines_are_quoted(streamguard_gateway: Serve, before: str, kind: type[Exception]) -> None:
+    """The message mentions `.partial_text` only if there is text."""
     run = ask(streamguard_gateway(f"{before}\nraw Internal Server Error\\n"))
     assert type(run.error) is kind
     assert "'Internal Server Error'" in str(run.error)
@@ -298,7 +297,7 @@ def test_json_instead_of_a_stream(streamguard_gateway: Serve, kind: str, payload
     "rest", ["stall", "reset", f"loop forever\nraw {'y' * 9_999}\nendloop"], ids=["stall", "reset", "huge"]
 )
 def test_no_event_stream_and_no_end(streamguard_gateway: Serve, kind: str, rest: str) -> None:
-    """However the body goes on, 512 bytes are quoted at most, within about a second."""
+    """Whatever follows, at most 512 bytes are quoted, within about a second."""
     gateway = streamguard_gateway(f"headers Content-Type: {kind}\nraw {'x' * 600}\nwait 0.1\n{rest}")
     run = ask(gateway)
     assert type(run.error) is NotEventStreamError
@@ -307,15 +306,15 @@ def test_no_event_stream_and_no_end(streamguard_gateway: Serve, kind: str, rest:
 
 
 def test_a_short_body_that_stalls_is_still_quoted(streamguard_gateway: Serve) -> None:
-    """A page of another type that stalls in its middle is quoted as far as it came."""
+    """A page of another type that stalls is quoted as far as it arrived."""
     run = ask(streamguard_gateway("headers Content-Type: text/html\nraw <html>\nstall"), response=5)
     assert type(run.error) is NotEventStreamError
     assert run.error.body == "<html>"
 
 
 @pytest.mark.parametrize("kind", ["text/plain", ""])
-def test_silence_behind_a_missing_type_is_silence(streamguard_gateway: Serve, kind: str) -> None:
-    """Headers that leave the type open are headers: what follows is the phase `first`, not `response`."""
+def test_silence_after_a_missing_type_is_silence(streamguard_gateway: Serve, kind: str) -> None:
+    """Headers without a type are headers: the next phase is `first`, not `response`."""
     run = ask(streamguard_gateway(f"headers Content-Type: {kind}\nstall"), first=0.2, response=30)
     assert isinstance(run.error, StreamInactivityTimeoutError)
     assert run.error.phase == "first"
@@ -324,7 +323,7 @@ def test_silence_behind_a_missing_type_is_silence(streamguard_gateway: Serve, ki
 
 
 @pytest.mark.parametrize("kind", ["text/plain", ""])
-def test_the_judgement_of_a_missing_type_starts_no_clock_anew(streamguard_gateway: Serve, kind: str) -> None:
+def test_judging_a_missing_type_restarts_no_clock(streamguard_gateway: Serve, kind: str) -> None:
     """`first` is measured from the headers, also when the first line of the body came later."""
     run = ask(streamguard_gateway(f"headers Content-Type: {kind}\nwait 0.3\ncomment hb\nstall"), first=0.5)
     assert isinstance(run.error, StreamInactivityTimeoutError)
@@ -335,7 +334,7 @@ def test_the_judgement_of_a_missing_type_starts_no_clock_anew(streamguard_gatewa
 
 
 @pytest.mark.parametrize("status", [201, 202, 203, 206])
-def test_any_good_status_will_do(streamguard_gateway: Serve, status: int) -> None:
+def test_any_good_status_is_accepted(streamguard_gateway: Serve, status: int) -> None:
     """An event stream is read under any status below 300."""
     run = ask(streamguard_gateway(f"headers {status}\nchat a\ndone"))
     assert (run.error, run.texts, run.stream.report.status_code) == (None, ["a"], status)
@@ -354,6 +353,6 @@ def test_interim_responses_are_passed_over(streamguard_gateway: Serve, interim: 
 
 
 def test_bytes_take_any_type(streamguard_gateway: Serve) -> None:
-    """`decode="bytes"` asks for no event stream."""
+    """`decode="bytes"` accepts any type."""
     run = ask(streamguard_gateway("headers Content-Type: text/html\nraw <html>"), decode="bytes")
     assert (run.error, b"".join(run.chunks)) == (None, b"<html>")

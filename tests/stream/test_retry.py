@@ -44,7 +44,7 @@ BODIES: dict[str, Callable[[], dict[str, Any]]] = {
 
 @pytest.mark.parametrize("kind", BODIES)
 def test_a_body_that_can_be_read_only_once_is_not_sent_twice(streamguard_gateway: Serve, kind: str) -> None:
-    """The first need of a retry is a clear error, with the original behind it, never a second, empty request."""
+    """If a retry is due, it is a clear error with the original as its cause, never a second, empty request."""
     gateway = streamguard_gateway("stall", "chat a\ndone")
     error = failure(guarded_stream("POST", gateway.url, response=0.1, **BODIES[kind]()))
     assert isinstance(error, UsageError)
@@ -57,7 +57,7 @@ def test_a_body_that_can_be_read_only_once_is_not_sent_twice(streamguard_gateway
 
 @pytest.mark.parametrize("kind", BODIES)
 def test_such_a_body_is_sent_once_without_complaint(streamguard_gateway: Serve, kind: str) -> None:
-    """Where no retry is needed, or none is wanted, any body will do."""
+    """If no retry is due, or none is allowed, any body is accepted."""
     gateway = streamguard_gateway("chat a\ndone", "stall")
     assert consume(guarded_stream("POST", gateway.url, **BODIES[kind]())).text == "a"
     error = failure(guarded_stream("POST", gateway.url, response=0.1, retry=None, **BODIES[kind]()))
@@ -66,7 +66,7 @@ def test_such_a_body_is_sent_once_without_complaint(streamguard_gateway: Serve, 
 
 @pytest.mark.parametrize("data", [b"ab", "ab", {"a": "b"}, [("a", "b")], (("a", "b"),), bytearray(b"ab"), None])
 def test_a_body_that_can_be_sent_again_is(streamguard_gateway: Serve, data: Any) -> None:
-    """The same body in each attempt."""
+    """Each attempt sends the same body."""
     gateway = streamguard_gateway("stall", "chat a\ndone")
     once = streamguard.before_first_chunk(1, wait=tenacity.wait_none())
     assert consume(guarded_stream("POST", gateway.url, response=0.3, data=data, retry=once)).text == "a"
@@ -81,7 +81,7 @@ def test_no_text_is_shown_twice(streamguard_gateway: Serve) -> None:
 
 
 def test_the_wait_for_the_first_chunk_is_retried(streamguard_gateway: Serve) -> None:
-    """A stall before the first chunk is inside of what is retried, though it is met in the iterator (B101)."""
+    """A stall before the first chunk is retried, though it happens in the iterator (B101)."""
     gateway = streamguard_gateway(STALL, GOOD)
     stream = guarded_stream("POST", gateway.url, first=0.2, retry=1)
     assert next(stream).text == "a"
@@ -90,7 +90,7 @@ def test_the_wait_for_the_first_chunk_is_retried(streamguard_gateway: Serve) -> 
 
 
 def test_no_attempt_starts_after_the_deadline(streamguard_gateway: Serve) -> None:
-    """A pause that would overshoot the deadline is not slept through (B103)."""
+    """A pause that would overshoot the deadline is not begun (B103)."""
     gateway = streamguard_gateway("close")
     run = ask(gateway, retry=policy(50, wait=tenacity.wait_fixed(0.4)), total=0.5)
     assert run.error is not None
@@ -100,7 +100,7 @@ def test_no_attempt_starts_after_the_deadline(streamguard_gateway: Serve) -> Non
 
 
 def test_retries_do_not_multiply_the_timeout(streamguard_gateway: Serve) -> None:
-    """Attempts of a part of a second each end at the total, whatever remain; the error lists the attempts made (B105)."""
+    """Attempts of a fraction of a second end at the total; the error has the number of attempts (B105)."""
     gateway = streamguard_gateway("stall")
     run = ask(gateway, retry=before_first_chunk(50, wait=NOW), response=0.3, total=1.0)
     assert isinstance(run.error, DeadlineExceededError)
@@ -110,7 +110,7 @@ def test_retries_do_not_multiply_the_timeout(streamguard_gateway: Serve) -> None
 
 
 def test_three_parameters(streamguard_gateway: Serve) -> None:
-    """The number of attempts, the limit of each, and the total are set, and told, one by one (B106)."""
+    """The number of attempts, the limit of each, and the total are set and reported separately (B106)."""
     run = ask(streamguard_gateway("stall"), retry=before_first_chunk(1, wait=NOW), response=0.2, total=30)
     assert isinstance(run.error, TransportTimeoutError)
     assert (run.error.attempt, run.error.max_attempts, run.error.limit, run.error.phase) == (2, 2, 0.2, "response")
@@ -118,7 +118,7 @@ def test_three_parameters(streamguard_gateway: Serve) -> None:
 
 @pytest.mark.parametrize(("codes", "requests_made"), [({"ETIMEDOUT"}, 2), ({"ETIMEDOUT", "ECONNRESET"}, 3)])
 def test_a_connection_that_closes_on_receipt(streamguard_gateway: Serve, codes: set[str], requests_made: int) -> None:
-    """One that closes on receipt of the request is ECONNRESET, with no response bytes; retried only if asked for (B107)."""
+    """A close on receipt of the request is ECONNRESET, without a response; retried only if `on=` names it (B107)."""
     gateway = streamguard_gateway(GOOD, "close", GOOD)
     with requests.Session() as session:
         session.mount("http://", streamguard.Adapter())
@@ -154,7 +154,7 @@ def test_a_clean_end_is_never_retried(streamguard_gateway: Serve) -> None:
 
 
 def test_attempts_are_counted_over_the_whole_call(streamguard_gateway: Serve) -> None:
-    """Failures of different kinds use up the same number of attempts (B111)."""
+    """Failures of different kinds share the number of attempts (B111)."""
     faults = itertools.cycle(["close", STALL, "stall"])
     gateway = streamguard_gateway(*itertools.islice(faults, 9))
     retry = before_first_chunk(3, on={"ETIMEDOUT", "ECONNRESET"}, wait=NOW)
@@ -163,8 +163,8 @@ def test_attempts_are_counted_over_the_whole_call(streamguard_gateway: Serve) ->
     assert (len(gateway.requests), run.stream.report.attempts) == (4, 4)
 
 
-def test_by_default_timeouts_are_tried_twice_again(streamguard_gateway: Serve) -> None:
-    """Two further attempts after a silence before the first chunk; then the original error, which counts them."""
+def test_by_default_timeouts_are_retried_twice(streamguard_gateway: Serve) -> None:
+    """Two more attempts after a silence before the first chunk; then the original error, with their number."""
     gateway = streamguard_gateway(STALL)
     run = consume(guarded_stream("POST", gateway.url, first=0.1))
     assert isinstance(run.error, StreamInactivityTimeoutError)
@@ -173,7 +173,7 @@ def test_by_default_timeouts_are_tried_twice_again(streamguard_gateway: Serve) -
 
 
 def test_a_retry_may_succeed(streamguard_gateway: Serve) -> None:
-    """The stream of a later attempt is handed over as if it had been the first; the report counts the attempts."""
+    """The chunks of a later attempt are returned as if it were the first; the report counts the attempts."""
     gateway = streamguard_gateway(STALL, GOOD)
     run = consume(guarded_stream("POST", gateway.url, first=0.2))
     assert (run.error, run.texts, run.stream.report.attempts) == (None, ["a", "b"], 2)
@@ -182,7 +182,7 @@ def test_a_retry_may_succeed(streamguard_gateway: Serve) -> None:
 
 @pytest.mark.parametrize("phase", ["connect", "response", "first", "dead"])
 def test_a_timeout_of_any_phase_before_the_first_chunk(streamguard_gateway: Serve, phase: str) -> None:
-    """Silence before the headers, before the first chunk or on the line: each is tried again."""
+    """Silence before the headers or before the first chunk, or without any byte: each is retried."""
     slow = {"connect": "", "response": "stall", "first": "loop forever\ncomment hb\nwait 0.02\nendloop", "dead": STALL}[
         phase
     ]
@@ -196,7 +196,7 @@ def test_a_timeout_of_any_phase_before_the_first_chunk(streamguard_gateway: Serv
 
 
 def test_never_after_a_chunk(streamguard_gateway: Serve) -> None:
-    """Under any policy, once a chunk was handed over nothing is tried again: not a silence, not a reset, nothing."""
+    """Under any policy, nothing is retried after a chunk was returned."""
     faults = ("stall", "wait 0.05\nreset", "close", "error no", "event x", "wire zz\\r\\n\nclose", "end")
     for fault in faults:
         gateway = streamguard_gateway(f"chat a\n{fault}", GOOD)
@@ -219,8 +219,8 @@ def test_never_after_a_chunk_of_any_kind(streamguard_gateway: Serve, decode: Any
     assert (len(run.chunks), len(gateway.requests)) == (1, 1)
 
 
-def test_a_skipped_event_is_no_chunk(streamguard_gateway: Serve) -> None:
-    """Events for which the caller's decode returns None were not handed over: the attempt may be repeated."""
+def test_a_skipped_event_is_not_a_chunk(streamguard_gateway: Serve) -> None:
+    """Events for which the caller's decode returns None were not returned: the attempt may be repeated."""
     gateway = streamguard_gateway("event ping | {}\nwait 0.05\nreset", "event ping | {}\nevent 2")
     run = ask(gateway, retry=policy(), decode=lambda event: None if event.event == "ping" else event.data)
     assert (run.error, run.chunks) == (None, ["2"])
@@ -230,7 +230,7 @@ ROLE = line(choice(role="assistant"))
 
 
 def test_counts_decides_when_the_gate_closes(streamguard_gateway: Serve) -> None:
-    """With `counts=` chunks that do not count are handed over and leave the gate open; the first that counts closes it."""
+    """With `counts=`, chunks that do not count allow a retry; the first that counts does not."""
     gateway = streamguard_gateway(f"{ROLE}\nstall", f"{ROLE}\n{GOOD}")
     run = ask(gateway, retry=before_first_chunk(1, wait=NOW), counts=has_content, first=0.2)
     assert (run.error, run.texts, len(run.chunks)) == (None, ["a", "b"], 5)
@@ -252,7 +252,7 @@ def test_the_message_is_that_of_the_last_attempt(streamguard_gateway: Serve) -> 
 
 
 def test_never_a_cancel(streamguard_gateway: Serve) -> None:
-    """A cancel is not tried again, whatever the policy wants."""
+    """A cancel is not retried under any policy."""
     gateway = streamguard_gateway(STALL)
     token = CancelToken()
     timer = threading.Timer(0.1, token.cancel, ["enough"])
@@ -264,7 +264,7 @@ def test_never_a_cancel(streamguard_gateway: Serve) -> None:
 
 
 def test_never_a_spent_deadline(streamguard_gateway: Serve) -> None:
-    """A deadline is not tried again either: that would multiply it."""
+    """A deadline is not retried: that would multiply it."""
     gateway = streamguard_gateway(STALL)
     run = ask(gateway, retry=policy(5, retry=tenacity.retry_always), total=0.2, first=None)
     assert isinstance(run.error, DeadlineExceededError)
@@ -275,8 +275,8 @@ def test_never_a_spent_deadline(streamguard_gateway: Serve) -> None:
     assert (run.error.scope, len(gateway.requests)) == ("ambient", 2)
 
 
-def test_never_what_is_no_exception(streamguard_gateway: Serve) -> None:
-    """A BaseException out of the attempt, such as a hook's SystemExit, is raised at once and as it is."""
+def test_never_a_base_exception(streamguard_gateway: Serve) -> None:
+    """A BaseException of the attempt, such as a hook's SystemExit, is raised at once, unchanged."""
 
     class Stop(BaseException):
         """Not an Exception."""
@@ -320,7 +320,7 @@ def test_no_key_where_none_is_needed(streamguard_gateway: Serve) -> None:
 
 @pytest.mark.parametrize("name", ["Idempotency-Key", "idempotency-key", b"Idempotency-Key"])
 def test_the_callers_own_key_stands(streamguard_gateway: Serve, name: Any) -> None:
-    """A key of the caller's, in the call or on the session, is left alone."""
+    """A key of the caller's, in the call or on the session, is not changed."""
     gateway = streamguard_gateway("close", GOOD)
     consume(guarded_stream("POST", gateway.url, retry=policy(), headers={name: "mine"}))
     with requests.Session() as session:
@@ -330,7 +330,7 @@ def test_the_callers_own_key_stands(streamguard_gateway: Serve, name: Any) -> No
 
 
 def parts() -> Iterator[bytes]:
-    """Yield a body that can be had once."""
+    """Yield a body that can be read only once."""
     yield b"once "
     yield b"only"
 
@@ -347,7 +347,7 @@ ONCE: list[dict[str, Any]] = [
 
 @pytest.mark.parametrize("option", ONCE, ids=lambda option: next(iter(option)))
 def test_a_body_that_cannot_be_sent_again(streamguard_gateway: Serve, option: dict[str, Any]) -> None:
-    """The first need of a retry is a clear error, with the original as its cause, and never a second, empty request."""
+    """If a retry is due, it is a clear error, with the original as its cause, and never a second, empty request."""
     ((name, make),) = option.items()
     gateway = streamguard_gateway("headers 503", GOOD)
     run = ask(gateway, retry=policy(), **{name: make()})
@@ -361,7 +361,7 @@ def test_a_body_that_cannot_be_sent_again(streamguard_gateway: Serve, option: di
 
 @pytest.mark.parametrize("option", ONCE, ids=lambda option: next(iter(option)))
 def test_such_a_body_is_fine_without_a_retry(streamguard_gateway: Serve, option: dict[str, Any]) -> None:
-    """Nothing is refused that does not have to be sent again; with retry=None the original error comes."""
+    """A body that is sent only once is accepted; with retry=None the original error is raised."""
     ((name, make),) = option.items()
     run = ask(streamguard_gateway(GOOD), retry=policy(), **{name: make()})
     assert (run.error, run.texts) == (None, ["a", "b"])
@@ -403,7 +403,7 @@ def test_a_retry_through_the_callers_session(streamguard_gateway: Serve) -> None
 
 
 def test_the_report_is_that_of_the_last_attempt(streamguard_gateway: Serve) -> None:
-    """What an earlier one was told, status, id and response, is gone when the next one has not been answered."""
+    """Status, id and response of an earlier attempt are dropped when the next one begins."""
     gateway = streamguard_gateway("headers 503 x-request-id: one\nbody no", "stall")
     stream = guarded_stream("GET", gateway.url, response=0.2, retry=before_first_chunk(1, status={503}, wait=NOW))
     assert isinstance(consume(stream).error, TransportTimeoutError)
@@ -412,8 +412,8 @@ def test_the_report_is_that_of_the_last_attempt(streamguard_gateway: Serve) -> N
         _ = stream.response
 
 
-def test_silence_behind_the_headers_of_a_second_attempt_is_told(streamguard_gateway: Serve) -> None:
-    """Though bytes had come in the first one."""
+def test_the_hint_for_a_second_attempt_ignores_the_first(streamguard_gateway: Serve) -> None:
+    """Silence after its headers hints at buffering, though bytes arrived in the first attempt."""
     gateway = streamguard_gateway("comment a\nstall", "headers\nstall")
     run = ask(gateway, first=0.2, retry=before_first_chunk(1, wait=NOW))
     assert isinstance(run.error, StreamInactivityTimeoutError)
@@ -432,7 +432,7 @@ def test_heartbeats_in_the_pause_do_not_use_up_attempts(streamguard_gateway: Ser
 
 
 def test_heartbeats_flow_during_the_pause(streamguard_gateway: Serve) -> None:
-    """`heartbeat=` goes on between attempts, and says so."""
+    """Heartbeats are returned between attempts, with phase `retry`."""
     gateway = streamguard_gateway("close", GOOD)
     run = ask(gateway, retry=policy(wait=tenacity.wait_fixed(0.5)), heartbeat=0.1)
     assert run.error is None
@@ -447,7 +447,7 @@ def test_heartbeats_flow_during_the_pause(streamguard_gateway: Serve) -> None:
 
 @pytest.mark.parametrize("how", ["token", "cancel", "close"])
 def test_the_pause_can_be_interrupted(streamguard_gateway: Serve, how: str) -> None:
-    """A cancel or a close ends the pause in moments, and no attempt follows."""
+    """A cancel or a close ends the pause at once, and no attempt follows."""
     gateway = streamguard_gateway("close", GOOD)
     token, asleep = CancelToken(), threading.Event()
     own = policy(wait=tenacity.wait_fixed(60), before_sleep=lambda state: asleep.set())
@@ -468,7 +468,7 @@ def test_the_pause_can_be_interrupted(streamguard_gateway: Serve, how: str) -> N
 
 
 def test_a_pause_beyond_the_deadline_is_not_begun(streamguard_gateway: Serve) -> None:
-    """If the deadline would pass in the pause, the original error is raised at once: nobody waits for nothing."""
+    """If the deadline would pass in the pause, the original error is raised at once."""
     gateway = streamguard_gateway("close", GOOD)
     run = ask(gateway, retry=policy(wait=tenacity.wait_fixed(60)), total=30)
     assert isinstance(run.error, TransportError)
@@ -476,7 +476,7 @@ def test_a_pause_beyond_the_deadline_is_not_begun(streamguard_gateway: Serve) ->
 
 
 def test_the_deadline_holds_in_the_pause(streamguard_gateway: Serve) -> None:
-    """A deadline that passes during the pause (here, for the consumer was away) ends it, and no attempt follows."""
+    """A deadline that passes during the pause (the consumer was busy) ends it, and no attempt follows."""
     gateway = streamguard_gateway("close", GOOD)
     stream = guarded_stream("POST", gateway.url, retry=policy(wait=tenacity.wait_fixed(0.4)), heartbeat=0.1, total=0.7)
     assert next(stream) is HEARTBEAT
@@ -496,7 +496,7 @@ def test_total_is_never_multiplied(streamguard_gateway: Serve) -> None:
 
 
 def test_open_waits_through_retries(streamguard_gateway: Serve) -> None:
-    """`open()` and `with` go through the same retries, whatever they wait for."""
+    """`open()` and `with` make the same retries."""
     gateway = streamguard_gateway("close", STALL, GOOD)
     retry = before_first_chunk(2, on={"ETIMEDOUT", "ECONNRESET"}, wait=NOW)
     stream = guarded_stream("POST", gateway.url, retry=retry, first=0.2).open(until="first")

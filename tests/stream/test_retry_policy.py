@@ -47,7 +47,7 @@ def test_a_mounted_retry_that_sleeps(streamguard_gateway: Serve) -> None:
 
 
 def test_without_a_policy_the_original_error(streamguard_gateway: Serve) -> None:
-    """retry=None: one request, and the error as it is (B110)."""
+    """retry=None: one request, and the original error (B110)."""
     gateway = streamguard_gateway("chat a\nwait 0.05\nreset", GOOD)
     run = ask(gateway, retry=None)
     assert type(run.error) is TransportError
@@ -55,7 +55,7 @@ def test_without_a_policy_the_original_error(streamguard_gateway: Serve) -> None
 
 
 def http_date(seconds: float, layout: str = "") -> str:
-    """Return the moment *seconds* from now as a header has it; *layout* is for strftime."""
+    """Return the date *seconds* from now as a header; *layout* is for strftime."""
     when = datetime.datetime.now(datetime.UTC) + datetime.timedelta(seconds=seconds)
     return when.strftime(layout) if layout else email.utils.format_datetime(when, usegmt=True)
 
@@ -65,7 +65,7 @@ def http_date(seconds: float, layout: str = "") -> str:
     [("7", 7.0), ("0", 0.0), ("1.5", 1.5), ("-3", 0.0), ("soon", None), ("nan", None), ("inf", None), ("1e999", None)],
 )
 def test_retry_after_in_seconds(streamguard_gateway: Serve, value: str, seconds: float | None) -> None:
-    """`Retry-After` as a number is that number of seconds, never negative; what is none is as good as missing."""
+    """`Retry-After` as a number is that many seconds, never negative; a wrong value is ignored."""
     assert rejected(streamguard_gateway(f"headers 429 Retry-After: {value}")).retry_after == seconds
 
 
@@ -84,14 +84,14 @@ def test_retry_after_as_a_date_gone_by(streamguard_gateway: Serve, value: str) -
 
 
 @pytest.mark.parametrize("value", ["Wed, 99 Oct 2015 07:28:00 GMT", "Wed, 21 Oct 99999 07:28:00 GMT", ",", "Wed"])
-def test_retry_after_that_is_no_date(streamguard_gateway: Serve, value: str) -> None:
-    """What only looks like a date is ignored."""
+def test_retry_after_that_is_not_a_date(streamguard_gateway: Serve, value: str) -> None:
+    """A value that only looks like a date is ignored."""
     assert rejected(streamguard_gateway(f"headers 503 Retry-After: {value}")).retry_after is None
 
 
 @pytest.mark.parametrize(("retry", "requests_made"), [(None, 1), (0, 1), (1, 2), (3, 4)])
 def test_a_number_of_retries(streamguard_gateway: Serve, retry: int | None, requests_made: int) -> None:
-    """None and 0 are no retry, a number is that many further attempts."""
+    """None and 0 mean no retry, a number that many more attempts."""
     gateway = streamguard_gateway(STALL)
     run = ask(gateway, retry=retry, first=0.05)
     assert isinstance(run.error, StreamInactivityTimeoutError)
@@ -101,8 +101,8 @@ def test_a_number_of_retries(streamguard_gateway: Serve, retry: int | None, requ
 @pytest.mark.parametrize(
     "wrong", [True, False, 1.5, "3", {"max": 3}, tenacity.stop_after_attempt(3), tenacity.AsyncRetrying()]
 )
-def test_what_is_no_policy(wrong: object) -> None:
-    """Anything else is refused when the stream is made, by its name."""
+def test_a_wrong_policy_is_refused(wrong: object) -> None:
+    """A wrong `retry=` is refused when the stream is made, by name."""
     with pytest.raises(TypeError, match="retry="):
         guarded_stream("POST", "http://127.0.0.1:9/", retry=wrong)
 
@@ -120,7 +120,7 @@ def test_what_is_no_policy(wrong: object) -> None:
     ],
 )
 def test_arguments_of_the_policy_are_checked(options: dict[str, Any], error: type[Exception]) -> None:
-    """A wrong argument of before_first_chunk is refused by its name."""
+    """A wrong argument of before_first_chunk() is refused by name."""
     with pytest.raises(error, match=f"{next(iter(options))}="):
         before_first_chunk(**options)
 
@@ -160,8 +160,8 @@ FAULTS: dict[str, tuple[str, type[Exception]]] = {
 
 @pytest.mark.parametrize("fault", FAULTS)
 @pytest.mark.parametrize("retry", ["default", 2])
-def test_only_timeouts_are_tried_again_unless_told_otherwise(streamguard_gateway: Serve, retry: object, fault: str) -> None:
-    """No other failure is tried again by the default policy, or by a number."""
+def test_only_timeouts_are_retried_by_default(streamguard_gateway: Serve, retry: object, fault: str) -> None:
+    """The default policy, or a number, retries no other failure."""
     script, kind = FAULTS[fault]
     gateway = streamguard_gateway(script, GOOD)
     options: dict[str, Any] = {} if retry == "default" else {"retry": retry}
@@ -172,7 +172,7 @@ def test_only_timeouts_are_tried_again_unless_told_otherwise(streamguard_gateway
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_exception_types_widen_it(streamguard_gateway: Serve, fault: str) -> None:
-    """`on=` takes exception types: those, and no others, are tried again."""
+    """`on=` takes exception types: only those are retried."""
     script, kind = FAULTS[fault]
     gateway = streamguard_gateway(script, GOOD)
     run = ask(gateway, retry=before_first_chunk(1, on={kind}, wait=NOW))
@@ -181,7 +181,7 @@ def test_exception_types_widen_it(streamguard_gateway: Serve, fault: str) -> Non
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_policy_of_tenacity_decides_alone(streamguard_gateway: Serve, fault: str) -> None:
-    """A bare Retrying tries again whatever is an Exception, and the original error is raised, never RetryError."""
+    """A bare Retrying retries any Exception, and the original error is raised, never RetryError."""
     script, kind = FAULTS[fault]
     gateway = streamguard_gateway(script)
     run = ask(gateway, retry=policy(2))
@@ -201,7 +201,7 @@ def test_codes_widen_it(streamguard_gateway: Serve, codes: set[str], requests_ma
 
 
 def test_codes_replace_the_default(streamguard_gateway: Serve) -> None:
-    """Without "ETIMEDOUT" among the codes a silence is not tried again."""
+    """Without "ETIMEDOUT" among the codes a silence is not retried."""
     gateway = streamguard_gateway(STALL, GOOD)
     run = ask(gateway, retry=before_first_chunk(1, on={"ECONNRESET"}, wait=NOW), first=0.1)
     assert isinstance(run.error, StreamInactivityTimeoutError)
@@ -209,7 +209,7 @@ def test_codes_replace_the_default(streamguard_gateway: Serve) -> None:
 
 
 def test_a_refused_connection_has_a_code(streamguard_gateway: Serve) -> None:
-    """ "ECONNREFUSED" is worth another attempt when it is asked for: each is counted."""
+    """ "ECONNREFUSED" is retried if `on=` names it; each attempt is counted."""
     gateway = streamguard_gateway(GOOD)
     gateway.stop()
     run = ask(gateway, retry=before_first_chunk(2, on={"ECONNREFUSED"}, wait=NOW))
@@ -219,7 +219,7 @@ def test_a_refused_connection_has_a_code(streamguard_gateway: Serve) -> None:
 
 @pytest.mark.parametrize(("status", "requests_made"), [(429, 2), (503, 2), (500, 1), (401, 1)])
 def test_statuses_widen_it(streamguard_gateway: Serve, status: int, requests_made: int) -> None:
-    """`status=` names the statuses that are tried again."""
+    """`status=` names the statuses that are retried."""
     gateway = streamguard_gateway(f"headers {status}", GOOD)
     run = ask(gateway, retry=before_first_chunk(1, status={429, 503}, wait=NOW))
     assert len(gateway.requests) == requests_made
@@ -228,13 +228,13 @@ def test_statuses_widen_it(streamguard_gateway: Serve, status: int, requests_mad
 
 @pytest.mark.parametrize("statuses", [[503], (503,), frozenset({503}), range(500, 600)])
 def test_statuses_are_any_collection(streamguard_gateway: Serve, statuses: Any) -> None:
-    """A set, a list, a range: any collection of numbers will do."""
+    """A set, a list, a range: any collection of numbers is accepted."""
     gateway = streamguard_gateway("headers 503", GOOD)
     assert ask(gateway, retry=before_first_chunk(1, status=statuses, wait=NOW)).error is None
 
 
 def test_retry_after_is_obeyed(streamguard_gateway: Serve) -> None:
-    """The next attempt comes no earlier than the server asked for, though the policy would wait less."""
+    """The next attempt is not earlier than the server asked for, though the policy would wait less."""
     gateway = streamguard_gateway("headers 503 retry-after: 0.4", GOOD)
     run = ask(gateway, retry=before_first_chunk(1, status={503}, wait=NOW))
     assert run.error is None
@@ -249,7 +249,7 @@ def test_the_longer_wait_wins(streamguard_gateway: Serve) -> None:
 
 
 def test_retry_after_as_a_date_is_obeyed(streamguard_gateway: Serve) -> None:
-    """A date counts in whole seconds: the wait ends when that second is there."""
+    """A date has whole seconds: the wait ends when that second begins."""
     when = datetime.datetime.now(datetime.UTC) + datetime.timedelta(seconds=2)
     gateway = streamguard_gateway(f"headers 503 retry-after: {email.utils.format_datetime(when, usegmt=True)}", GOOD)
     assert ask(gateway, retry=before_first_chunk(1, status={503}, wait=NOW)).error is None
@@ -267,7 +267,7 @@ def test_retry_after_beyond_the_deadline_fails_at_once(streamguard_gateway: Serv
 
 
 def test_retry_after_beyond_the_ambient_deadline(streamguard_gateway: Serve) -> None:
-    """The surrounding deadline() is as good a deadline as `total`."""
+    """The surrounding deadline() ends the call as `total` does."""
     gateway = streamguard_gateway("headers 429 retry-after: 60")
     with deadline(5):
         run = ask(gateway, retry=before_first_chunk(3, status={429}))
@@ -276,14 +276,14 @@ def test_retry_after_beyond_the_ambient_deadline(streamguard_gateway: Serve) -> 
 
 
 def test_retry_after_of_a_status_that_is_not_retried(streamguard_gateway: Serve) -> None:
-    """Nobody waits for what is not tried again."""
+    """There is no pause for a status that is not retried."""
     run = ask(streamguard_gateway("headers 503 retry-after: 5"), retry=3)
     assert isinstance(run.error, HTTPStatusError)
     assert run.stream.report.lifetime < PROMPT
 
 
 def test_retry_after_holds_for_any_policy(streamguard_gateway: Serve) -> None:
-    """A policy of tenacity's own that tries a 429 again waits as the server asked, too."""
+    """A plain tenacity policy that retries a 429 waits as the server asked, too."""
     gateway = streamguard_gateway("headers 429 retry-after: 0.3", GOOD)
     assert ask(gateway, retry=policy(2)).error is None
     assert gateway.requests[1].at - gateway.requests[0].at >= 0.3
@@ -291,19 +291,19 @@ def test_retry_after_holds_for_any_policy(streamguard_gateway: Serve) -> None:
 
 @pytest.mark.parametrize("codes", [{"NOPE"}, {"ETIMEDOUT", "ECONRESET"}, ["timeout"]])
 def test_a_code_that_does_not_exist_is_named(codes: Any) -> None:
-    """It would never match, and nobody would know."""
+    """An unknown code is refused: it would never match."""
     with pytest.raises(UsageError, match=r"NOPE|ECONRESET|timeout"):
         before_first_chunk(on=codes)
 
 
-def test_every_code_that_there_is_will_do() -> None:
-    """Those of the system under all of their names, and ours."""
+def test_every_known_code_is_accepted() -> None:
+    """The system's codes under all of their names, and ours, are accepted."""
     before_first_chunk(on={"ETIMEDOUT", "EAGAIN", "EWOULDBLOCK", "ECERT", "EAI_NONAME", "EPROTO", OSError})
 
 
 @pytest.mark.parametrize("wait", [3, 0.5, "1"])
-def test_a_wait_is_one_of_tenacitys(wait: Any) -> None:
-    """Said at once, not when it would be needed, in the place of the error that it is needed for."""
+def test_a_wrong_wait_is_refused(wait: Any) -> None:
+    """It is refused at once, not when the pause is due."""
     with pytest.raises(TypeError, match="wait= takes a tenacity wait"):
         before_first_chunk(wait=wait)
 
@@ -344,7 +344,7 @@ def test_every_part_of_the_policy_is_asked(streamguard_gateway: Serve) -> None:
 
 
 def test_the_state_tells_the_pause(streamguard_gateway: Serve) -> None:
-    """before_sleep learns what is going to be slept, as tenacity's own logging callbacks expect it."""
+    """before_sleep sees the pause, as tenacity's own logging callbacks expect."""
     seen: list[Any] = []
 
     def note(state: tenacity.RetryCallState) -> None:
@@ -389,7 +389,7 @@ def test_tenacity_conditions(streamguard_gateway: Serve, condition: Any) -> None
 
 
 def test_a_condition_may_say_no(streamguard_gateway: Serve) -> None:
-    """What the condition does not want is raised at once, as it is."""
+    """An error that the condition rejects is raised at once, unchanged."""
     gateway = streamguard_gateway("close", GOOD)
     run = ask(gateway, retry=policy(retry=tenacity.retry_if_exception_type(KeyError)))
     assert isinstance(run.error, TransportError)
@@ -428,7 +428,7 @@ def test_stops_by_time(streamguard_gateway: Serve, kind: str) -> None:
 
 
 def test_the_time_of_a_policy_starts_with_the_stream(streamguard_gateway: Serve) -> None:
-    """A stream that was made long before it is started has all of its policy's time."""
+    """The policy's time begins when the stream starts, however early it was made."""
     gateway = streamguard_gateway("close", GOOD)
     stream = guarded_stream("POST", gateway.url, retry=policy(stop=tenacity.stop_after_delay(0.3)))
     threading.Event().wait(0.4)
@@ -444,7 +444,7 @@ def test_never_a_retry_error(streamguard_gateway: Serve) -> None:
 
 
 def test_a_callback_that_fails(streamguard_gateway: Serve) -> None:
-    """An exception of the policy's own ends the stream with it, and leaves nothing open."""
+    """An exception of a callback ends the stream, and leaves nothing open."""
 
     def fail(state: tenacity.RetryCallState) -> None:
         raise LookupError("mine")

@@ -1,4 +1,4 @@
-"""A caller's own session: left as it was, its connections used again where that is right."""
+"""A caller's session: it is not changed, and its connections are reused if they can be."""
 
 import threading
 
@@ -15,7 +15,7 @@ from .helpers import COMPLETE, GOOD, OPEN, ask, consume, stream_from
 
 
 def test_a_connection_that_closed_while_idle(streamguard_gateway: Serve) -> None:
-    """A kept connection that the server closed meanwhile is replaced, without an error (B107)."""
+    """A kept connection that the server closed is replaced, without an error (B107)."""
     gateway = streamguard_gateway(f"{GOOD}\nend\nclose", GOOD)
     with requests.Session() as session:
         session.mount("http://", streamguard.Adapter())
@@ -28,7 +28,7 @@ def test_a_connection_that_closed_while_idle(streamguard_gateway: Serve) -> None
 @pytest.mark.parametrize("tls", [False, True], ids=["http", "https"])
 @pytest.mark.parametrize("mounted", [False, True], ids=["plain session", "our adapter"])
 def test_the_connection_survives_the_end_marker(streamguard_gateway: Serve, mounted: bool, tls: bool) -> None:
-    """Two streams on one Session whose bodies really end behind [DONE] share one connection (B039)."""
+    """Two streams on one Session whose bodies end after [DONE] share one connection (B039)."""
     gateway = streamguard_gateway("chat a\ndone", tls=tls)
     with requests.Session() as session:
         if mounted:
@@ -39,7 +39,7 @@ def test_the_connection_survives_the_end_marker(streamguard_gateway: Serve, moun
 
 
 def test_a_lingering_server_is_not_waited_for(streamguard_gateway: Serve) -> None:
-    """A body that does not end behind [DONE] costs the connection, and next to no time (B039)."""
+    """A body that does not end after [DONE] costs the connection, and little time (B039)."""
     gateway = streamguard_gateway("chat a\ndone\nlinger")
     with requests.Session() as session:
         session.mount("http://", streamguard.Adapter())
@@ -61,7 +61,7 @@ def own_session(adapter: bool) -> requests.Session:
 
 
 def looks(session: requests.Session) -> tuple[object, ...]:
-    """Return what the caller can see of a session."""
+    """Return the state of a session that the caller can see."""
     adapters = {prefix: id(adapter) for prefix, adapter in session.adapters.items()}
     plain = (session.verify, session.cert, session.trust_env, session.max_redirects, session.stream)
     return dict(session.headers), adapters, session.cookies.get_dict(), dict(session.proxies), session.auth, plain
@@ -70,7 +70,7 @@ def looks(session: requests.Session) -> tuple[object, ...]:
 @pytest.mark.parametrize("adapter", [True, False], ids=["adapter", "plain"])
 @pytest.mark.parametrize("script", [COMPLETE, OPEN, "chat a", "headers 500", "chat a\nwait 0.05\nreset", "headers\nstall"])
 def test_the_callers_session_stays_as_it_was(streamguard_gateway: Serve, script: str, adapter: bool) -> None:
-    """However the stream ends, the session's headers, adapters, cookies and settings are unchanged, and it works on."""
+    """However the stream ends, the session's headers, adapters, cookies and settings are unchanged, and it still works."""
     gateway = streamguard_gateway(script, COMPLETE)
     with own_session(adapter) as session:
         session.cookies.set("mine", "1")
@@ -123,7 +123,7 @@ def test_without_a_session_each_call_has_its_connection(streamguard_gateway: Ser
 
 @pytest.mark.parametrize("adapter", [True, False], ids=["adapter", "plain"])
 def test_a_session_in_many_threads(streamguard_gateway: Serve, adapter: bool) -> None:
-    """Streams side by side on one session do not disturb each other, though one of them is cut."""
+    """Parallel streams on one session do not disturb each other, though one of them is cut."""
     gateway = streamguard_gateway("loop 20\ntick\nwait 0.01\nendloop\ndone")
     texts: list[str] = []
     with own_session(adapter) as session:

@@ -1,4 +1,4 @@
-"""Signals in the middle of `next()`: they act at once, and what they raise comes out unchanged."""
+"""Signals during `next()`: handlers run at once, and their exceptions propagate unchanged."""
 
 import contextlib
 import gc
@@ -27,7 +27,7 @@ from .helpers import ENDLESS, SoftLimit, has_reader, signal_when, stream_from
 def test_what_a_signal_handler_raises_is_not_ours(
     streamguard_gateway: Serve, kind: type[BaseException], retry: int | None
 ) -> None:
-    """It propagates unchanged from a waiting `next()`, is never retried, and the stream is closed behind it (B051)."""
+    """It propagates unchanged from a waiting `next()`, is never retried, and closes the stream (B051)."""
     gateway = streamguard_gateway("headers\nstall")
     raised = kind("from outside")
 
@@ -124,9 +124,9 @@ class Hurry(Exception):
 )
 @pytest.mark.parametrize("retry", [None, 5])
 def test_what_a_handler_raises_comes_out_unchanged(streamguard_gateway: Serve, error: BaseException, retry: Any) -> None:
-    """It is that very object, once, at once, never retried; the server sees the close, and the stream is at its end.
+    """It is the same object, raised once, at once, never retried; the server sees the close, and the stream has ended.
 
-    A StopIteration alone cannot come out of an iterator: it is a RuntimeError, as in a generator (PEP 479).
+    Only StopIteration cannot leave an iterator: it is a RuntimeError, as in a generator (PEP 479).
     """
     gateway = streamguard_gateway("chat hello\nstall")
     stream = guarded_stream("GET", gateway.url, retry=retry)
@@ -144,7 +144,7 @@ def test_what_a_handler_raises_comes_out_unchanged(streamguard_gateway: Serve, e
 
 @pytest.mark.parametrize("script", ["stall", "headers\nstall"], ids=["response", "first"])
 def test_an_interrupt_before_the_first_chunk(streamguard_gateway: Serve, script: str) -> None:
-    """The same while the stream has no chunk yet, whichever method it waits in."""
+    """The same before the first chunk, in every method that waits."""
     for wait in (next, lambda stream: stream.open(until="first"), lambda stream: stream.__enter__().read()):
         gateway = streamguard_gateway(script)
         stream = guarded_stream("GET", gateway.url)
@@ -172,7 +172,7 @@ def test_a_handler_that_cancels_the_stream_it_interrupts(streamguard_gateway: Se
 
 
 def test_a_handler_that_cancels_the_callers_token(streamguard_gateway: Serve) -> None:
-    """The same with a token of the caller's."""
+    """A cancel of the caller's token from a handler raises in the blocked next()."""
     gateway = streamguard_gateway("stall")
     token = CancelToken()
     with handler_during_the_stall(gateway, token.cancel), pytest.raises(StreamCancelledError):
@@ -191,7 +191,7 @@ def test_a_handler_that_closes_the_stream_it_interrupts(streamguard_gateway: Ser
 
 
 def test_a_handler_that_does_nothing_ends_no_wait(streamguard_gateway: Serve) -> None:
-    """A signal that means nothing to the stream neither shortens nor ends its limit."""
+    """A handler that does nothing neither shortens nor ends the wait."""
     gateway = streamguard_gateway("chat a\nwait 0.3\nchat b\nfinish\ndone", "stall")
     stream = guarded_stream("GET", gateway.url, idle=5)
     heard: list[int] = []
@@ -217,7 +217,7 @@ class Node:
 
 
 def test_a_finalizer_that_cancels_a_stream_in_its_own_thread(streamguard_gateway: Serve) -> None:
-    """A collection in the middle of the consumer's loop may cancel the stream: it says so at the next next()."""
+    """A finalizer that runs in the consumer's loop may cancel the stream: the next next() raises."""
     gateway = streamguard_gateway("loop forever\ntick\nwait 0.001\nendloop")
     stream = guarded_stream("GET", gateway.url)
     assert next(stream).text == "1 "
@@ -230,7 +230,7 @@ def test_a_finalizer_that_cancels_a_stream_in_its_own_thread(streamguard_gateway
 
 
 def test_ctrl_c_at_a_terminal(streamguard_gateway: Serve) -> None:
-    """SIGINT in a blocked next() is a KeyboardInterrupt in under a second; the server sees the close, all is quiet."""
+    """SIGINT in a blocked next() is a KeyboardInterrupt within a second; the server sees the close, no more is printed."""
     gateway = streamguard_gateway("chat hello\nstall")
     code = """
         import signal

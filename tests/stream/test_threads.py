@@ -1,4 +1,4 @@
-"""One stream among several threads: one error once, nobody hangs, no chunk is lost or doubled."""
+"""One stream in several threads: one error once, no thread hangs, no chunk is lost or duplicated."""
 
 import signal
 import threading
@@ -6,12 +6,14 @@ import time
 from typing import Any
 
 import pytest
+import requests
 
 from streamguard import (
     CancelToken,
     DeadlineExceededError,
     StreamCancelledError,
     StreamInactivityTimeoutError,
+    current_token,
     guarded_stream,
 )
 from streamguard._core.clock import monotonic
@@ -47,7 +49,7 @@ def test_limits_work_off_the_main_thread(streamguard_gateway: Serve, limit: str)
 
 
 def test_streams_in_many_threads_do_not_mix() -> None:
-    """8 threads × 20 streams: each gets back the number it sent, over its own connection, with cookies of nobody (B118)."""
+    """8 threads × 20 streams: each gets the number that it sent, on its own connection, without others' cookies (B118)."""
 
     def echo(peer: Peer) -> None:
         head = peer.read_request().lower()
@@ -92,8 +94,8 @@ def _signal_handlers() -> list[Any]:
 
 
 @pytest.mark.parametrize("count", [2, 8])
-def test_next_from_several_threads_loses_and_doubles_nothing(streamguard_gateway: Serve, count: int) -> None:
-    """Each chunk goes to exactly one of the threads that ask; at the end all of them stop."""
+def test_next_from_several_threads_loses_and_duplicates_nothing(streamguard_gateway: Serve, count: int) -> None:
+    """Each chunk goes to exactly one of the threads; at the end all of them stop."""
     gateway = streamguard_gateway("loop 500\ntick\nendloop\nfinish\ndone")
     stream = guarded_stream("GET", gateway.url)
     consumers = [Consumer(stream) for _ in range(count)]
@@ -114,7 +116,7 @@ def test_next_from_several_threads_loses_and_doubles_nothing(streamguard_gateway
 def test_of_several_threads_one_gets_the_error(
     streamguard_gateway: Serve, limits: dict[str, float], expected: type[Exception]
 ) -> None:
-    """The error is raised once, in one of the threads; the others see the end, and nobody hangs."""
+    """The error is raised once, in one of the threads; the others see the end, and none hangs."""
     gateway = streamguard_gateway("chat hello\nstall")
     stream = guarded_stream("GET", gateway.url, **limits)  # type: ignore[call-overload]
     consumers = [Consumer(stream) for _ in range(4)]
@@ -131,7 +133,7 @@ def test_of_several_threads_one_gets_the_error(
 
 
 def test_queued_chunks_when_the_caller_cancels(streamguard_gateway: Serve) -> None:
-    """A cancel comes before chunks that wait, and its error holds their text."""
+    """A cancel comes before queued chunks, and its error has their text."""
     gateway = streamguard_gateway("loop 50\ntick\nendloop\nstall")
     stream = guarded_stream("GET", gateway.url)
     assert next(stream).text == "1 "
@@ -144,20 +146,23 @@ def test_queued_chunks_when_the_caller_cancels(streamguard_gateway: Serve) -> No
 
 
 def test_next_in_the_middle_of_a_cancel(streamguard_gateway: Serve) -> None:
-    """A consumer that looks while another thread is still cancelling hears of the cancel, with all text, at once."""
+    """A next() while another thread is still cancelling raises the cancel at once, with all text."""
     gateway = streamguard_gateway("chat hello\nchat world\nstall")
-    stream = guarded_stream("GET", gateway.url)
-    assert next(stream).text == "hello"
-    gateway.wait_step("stall")
-    CancelToken().wait(0.1)
     cancelling, release = threading.Event(), threading.Event()
 
     def dawdle() -> None:
         cancelling.set()
         release.wait(10)
 
-    assert stream._attempt._pump is not None
-    stream._attempt._pump.token.on_cancel(dawdle)
+    def register(response: requests.Response, **_: object) -> None:
+        token = current_token()
+        assert token is not None
+        token.on_cancel(dawdle)
+
+    stream = guarded_stream("GET", gateway.url, hooks={"response": register})
+    assert next(stream).text == "hello"
+    gateway.wait_step("stall")
+    CancelToken().wait(0.1)
     threads = in_threads(1, lambda _: stream.cancel("slowly"))
     assert cancelling.wait(10)
     with pytest.raises(StreamCancelledError) as caught:
@@ -169,7 +174,7 @@ def test_next_in_the_middle_of_a_cancel(streamguard_gateway: Serve) -> None:
 
 
 def test_a_cancel_at_the_instant_of_the_timeout_wins(streamguard_gateway: Serve) -> None:
-    """When both have happened by the time that the consumer looks, it hears of the cancel, however often one tries."""
+    """If both have happened when the consumer looks, the cancel is raised, in every try."""
     gateway = streamguard_gateway("chat hello\nstall")
     for _ in range(20):
         stream = guarded_stream("GET", gateway.url, idle=0.05, total=0.05)
@@ -184,7 +189,7 @@ def test_a_cancel_at_the_instant_of_the_timeout_wins(streamguard_gateway: Serve)
 
 @pytest.mark.parametrize("end", ["close", "cancel"])
 def test_ending_a_stream_from_elsewhere_while_chunks_fly(streamguard_gateway: Serve, end: str) -> None:
-    """Whenever the other thread strikes, the loop ends quietly or with the one error, and never with another one."""
+    """Whenever the other thread ends the stream, the loop ends quietly or with that error, never with another."""
     gateway = streamguard_gateway("loop forever\ntick\nendloop")
     with switching_often():
         for number in range(40):
@@ -200,7 +205,7 @@ def test_ending_a_stream_from_elsewhere_while_chunks_fly(streamguard_gateway: Se
 
 @pytest.mark.parametrize("phase", ["", "headers", "chat hello"], ids=["response", "first", "idle"])
 def test_close_from_another_thread_is_prompt_and_quiet(streamguard_gateway: Serve, phase: str) -> None:
-    """A loop that is blocked in any phase just ends; the server sees it, and a second close changes nothing."""
+    """A loop that is blocked in any phase ends quietly; the server sees the close, and a second close changes nothing."""
     gateway = streamguard_gateway(f"{phase}\nstall")
     consumer = Consumer(guarded_stream("GET", gateway.url))
     threads = in_threads(1, consumer)

@@ -27,7 +27,7 @@ def _context(*names: str, authority: trustme.CA | None = None, not_after: Any = 
 
 
 def test_an_unknown_authority_is_named(streamguard_tls_gateway: Serve) -> None:
-    """A certificate that nobody trusts: ECERT with the library's words; not retried, nothing sent."""
+    """An untrusted certificate is ECERT, with the library's words; it is not retried, and nothing is sent."""
     gateway = streamguard_tls_gateway("chat a\ndone")
     error = failure(guarded_stream("POST", gateway.url, retry=3))
     assert isinstance(error, TransportError)
@@ -39,7 +39,7 @@ def test_an_unknown_authority_is_named(streamguard_tls_gateway: Serve) -> None:
 
 @pytest.mark.parametrize("fault", ["wrong name", "expired"])
 def test_a_certificate_that_does_not_hold_is_named(tmp_path: Any, fault: str) -> None:
-    """The wrong host, or out of date, under an authority that is trusted."""
+    """A certificate for another host, or out of date, under a trusted authority is ECERT."""
     authority = trustme.CA()
     authority.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
     late = datetime.datetime(2020, 1, 1, tzinfo=datetime.UTC) if fault == "expired" else None
@@ -50,8 +50,8 @@ def test_a_certificate_that_does_not_hold_is_named(tmp_path: Any, fault: str) ->
     assert ("not valid" if fault == "wrong name" else "expired") in str(error)
 
 
-def test_a_bundle_that_is_none_is_a_transport_error(tmp_path: Any) -> None:
-    """A file without any certificate in it."""
+def test_a_bundle_without_a_certificate_is_a_transport_error(tmp_path: Any) -> None:
+    """A bundle without a certificate is a transport error."""
     bundle = tmp_path / "bundle.pem"
     bundle.write_text("no certificate here")
     with Gateway("", tls=True) as gateway:
@@ -62,14 +62,14 @@ def test_a_bundle_that_is_none_is_a_transport_error(tmp_path: Any) -> None:
 def test_a_missing_bundle_of_the_environment_is_named(
     streamguard_tls_gateway: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """`REQUESTS_CA_BUNDLE` that points to nothing: requests' own words, which name the path."""
+    """A missing `REQUESTS_CA_BUNDLE`: the message has requests' own words, with the path."""
     monkeypatch.setenv("REQUESTS_CA_BUNDLE", "/no/such/bundle.pem")
     error = failure(guarded_stream("GET", streamguard_tls_gateway("chat a\ndone").url, retry=3))
     assert "/no/such/bundle.pem" in str(error)
 
 
 def test_https_to_a_plain_port_is_a_transport_error() -> None:
-    """TLS spoken to a server that answers it with plain text: at once, typed, not retried."""
+    """TLS to a plain server is a TransportError at once, and not retried."""
 
     def answer(peer: Peer) -> None:
         peer.sock.recv(1000)
@@ -82,7 +82,7 @@ def test_https_to_a_plain_port_is_a_transport_error() -> None:
 
 
 def test_http_to_a_tls_port_is_a_transport_error(streamguard_tls_gateway: Serve) -> None:
-    """The other way round: the server closes."""
+    """Plain HTTP to a TLS port, where the server closes, is a TransportError."""
     gateway = streamguard_tls_gateway("chat a\ndone")
     error = failure(guarded_stream("GET", gateway.url.replace("https://", "http://"), total=10))
     assert isinstance(error, TransportError)
@@ -90,7 +90,7 @@ def test_http_to_a_tls_port_is_a_transport_error(streamguard_tls_gateway: Serve)
 
 
 def test_tls_is_verified(streamguard_tls_gateway: Serve) -> None:
-    """https works with `verify=`; without, an unknown authority is ECERT, and is not tried again."""
+    """https works with `verify=`; without, an unknown authority is ECERT, and is not retried."""
     gateway = streamguard_tls_gateway(COMPLETE)
     assert ask(gateway, verify=gateway.ca).texts == ["a", "b"]
     run = consume(guarded_stream("POST", gateway.url))

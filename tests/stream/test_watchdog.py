@@ -33,7 +33,7 @@ from .helpers import consume, failure, has_reader, stream_from
 
 
 def test_a_consumer_that_comes_back_late_gets_the_deadline_at_once(streamguard_gateway: Serve) -> None:
-    """Limits are enforced inside `next()`: who is away meanwhile hears of a passed deadline without another wait (B012)."""
+    """Limits are enforced inside `next()`: a late call raises the passed deadline without another wait (B012)."""
     stream = stream_from(streamguard_gateway("chat a\nstall"), total=0.2)
     next(stream)
     time.sleep(0.35)
@@ -42,8 +42,8 @@ def test_a_consumer_that_comes_back_late_gets_the_deadline_at_once(streamguard_g
     assert seen.elapsed < PROMPT
 
 
-def test_a_waiting_consumer_gets_the_error_on_time_beside_busy_threads(streamguard_gateway: Serve) -> None:
-    """Threads that compete for the interpreter do not keep the limit from being evaluated (B012)."""
+def test_a_waiting_consumer_gets_the_error_on_time_with_busy_threads(streamguard_gateway: Serve) -> None:
+    """Threads that compete for the interpreter do not delay the limit (B012)."""
     stop = threading.Event()
 
     def burn() -> None:
@@ -63,7 +63,7 @@ def test_a_waiting_consumer_gets_the_error_on_time_beside_busy_threads(streamgua
 def test_a_clock_that_is_set_neither_fires_nor_delays(
     streamguard_gateway: Serve, monkeypatch: pytest.MonkeyPatch, jump: float
 ) -> None:
-    """Every limit is monotonic: the wall clock, and whatever a tool makes of `time`, may jump meanwhile (B020)."""
+    """Every limit is monotonic: the wall clock, and a fake `time`, may jump (B020)."""
     gateway = streamguard_gateway("chat a\nwait 0.1\nchat b\nstall")
     stream = stream_from(gateway, idle=0.3, total=20)
     next(stream)
@@ -76,7 +76,7 @@ def test_a_clock_that_is_set_neither_fires_nor_delays(
     assert 0.3 <= seen.elapsed < 0.4 + PROMPT
 
 
-def test_a_slow_client_is_no_stall(streamguard_gateway: Serve) -> None:
+def test_a_slow_client_is_not_a_stall(streamguard_gateway: Serve) -> None:
     """Time spent in the consumer, and chunks that wait for it, never count; one token and then silence does (B030)."""
     gateway = streamguard_gateway("tick\ntick\ntick\nend")
     seen = consume(stream_from(gateway, idle=0.1, strict=False), pause=0.15)
@@ -85,7 +85,7 @@ def test_a_slow_client_is_no_stall(streamguard_gateway: Serve) -> None:
 
 
 def test_a_timeout_is_final_for_its_stream(streamguard_gateway: Serve) -> None:
-    """What comes after the limit is not delivered later; what came before is in the error and on the stream (B046)."""
+    """Chunks after the limit are not delivered; the text before it is in the error and on the stream (B046)."""
     gateway = streamguard_gateway("chat one\nwait 0.4\nchat two\ndone")
     seen = consume(stream := stream_from(gateway, idle=0.15))
     assert isinstance(seen.error, StreamInactivityTimeoutError)
@@ -106,7 +106,7 @@ def test_scenario_1_silence_with_no_chunk(streamguard_gateway: Serve) -> None:
 
 
 def test_scenario_1_is_retried_as_often_as_the_policy_says(streamguard_gateway: Serve) -> None:
-    """Silence before the first chunk is what `before_first_chunk` retries: three attempts, then the last one's error."""
+    """Silence before the first chunk is retried: three attempts, then the error of the last one."""
     gateway = streamguard_gateway("headers\nstall")
     quick = streamguard.before_first_chunk(wait=tenacity.wait_fixed(0.05))
     error = failure(stream := stream_from(gateway, first=0.1, retry=quick))
@@ -115,7 +115,7 @@ def test_scenario_1_is_retried_as_often_as_the_policy_says(streamguard_gateway: 
 
 
 def test_scenario_2_silence_after_chunks(streamguard_gateway: Serve) -> None:
-    """Chunks are delivered, then ETIMEDOUT in phase `idle`; it is not retried, since the reader has seen text."""
+    """Chunks are delivered, then ETIMEDOUT in phase `idle`; it is not retried, since chunks were returned."""
     gateway = streamguard_gateway("chat Hel\nchat lo\nstall")
     seen = consume(stream := stream_from(gateway, idle=0.2, retry=5))
     assert seen.texts == ["Hel", "lo"]
@@ -129,7 +129,7 @@ def test_scenario_2_silence_after_chunks(streamguard_gateway: Serve) -> None:
 
 
 def test_scenario_3_an_active_stream_never_fires(streamguard_gateway: Serve) -> None:
-    """A stream three times as long as its limits, with gaps far below them, comes through whole."""
+    """A stream three times as long as its limits, with gaps far below them, completes."""
     gateway = streamguard_gateway("loop 18\ntick\nwait 0.05\nendloop\ndone")
     seen = consume(stream_from(gateway, idle=0.3, first=0.3, dead=0.3, response=0.3))
     assert seen.error is None
@@ -137,11 +137,11 @@ def test_scenario_3_an_active_stream_never_fires(streamguard_gateway: Serve) -> 
     assert seen.elapsed > 0.8
 
 
-@pytest.mark.parametrize("instant", ["behind the wait", "during the cut"])
+@pytest.mark.parametrize("instant", ["after the wait", "during the cut"])
 def test_scenario_4_the_callers_cancel_beats_the_timeout(
     streamguard_gateway: Serve, monkeypatch: pytest.MonkeyPatch, instant: str
 ) -> None:
-    """A cancel in the very instant in which the limit is used up: cancelled, no timeout, and never retried."""
+    """A cancel at the instant at which the limit is used up: cancelled, not a timeout, and never retried."""
     gateway, token = streamguard_gateway("headers\nstall"), CancelToken()
     stream = stream_from(gateway, first=0.2, cancel=token)
     begun = monotonic()
@@ -156,7 +156,7 @@ def test_scenario_4_the_callers_cancel_beats_the_timeout(
         return real_stop(pump, reason, grace)
 
     real_stop = Pump.stop
-    if instant == "behind the wait":
+    if instant == "after the wait":
         monkeypatch.setattr(streamguard._stream.failures, "monotonic", now)
     else:
         monkeypatch.setattr(Pump, "stop", stop)
@@ -183,7 +183,7 @@ def test_scenario_4_any_race_has_one_outcome(streamguard_gateway: Serve) -> None
 
 @pytest.mark.parametrize("off", [0, 0.0, -1, -0.5, None, timedelta(0)])
 def test_scenario_5_idle_off_is_transparent(streamguard_gateway: Serve, off: object) -> None:
-    """`idle` of zero, below, or None: pauses of any length pass, before the first chunk as well as between chunks."""
+    """`idle` of zero, less, or None: pauses of any length are accepted, before the first chunk and between chunks."""
     streamguard.configure(first=None)
     try:
         gateway = streamguard_gateway("headers\nwait 0.05\nchat a\nwait 0.05\nchat b\ndone")
@@ -215,7 +215,7 @@ def test_scenario_5_idle_off_waits_without_end(streamguard_gateway: Serve) -> No
     ],
 )
 def test_scenario_6_a_custom_limit_is_honoured(streamguard_gateway: Serve, options: dict[str, Any], limit: float) -> None:
-    """The limit that the caller gave is the one that fires, not before it, and the error names it."""
+    """The caller's limit fires, not earlier, and the error names it."""
     stream = stream_from(streamguard_gateway("chat a\nstall"), **options)
     next(stream)
     seen = consume(stream)
@@ -228,7 +228,7 @@ def test_scenario_6_a_custom_limit_is_honoured(streamguard_gateway: Serve, optio
 
 @pytest.mark.parametrize("source", ["configure()", "STREAMGUARD_IDLE"])
 def test_scenario_6_limits_from_outside(streamguard_gateway: Serve, monkeypatch: pytest.MonkeyPatch, source: str) -> None:
-    """A limit of `configure()` or of the environment is honoured, and the message says where it came from."""
+    """A limit of `configure()` or of the environment applies, and the message says where it came from."""
     if source == "configure()":
         streamguard.configure(idle=0.2)
     else:
@@ -250,7 +250,7 @@ def test_scenario_7_the_late_error_of_the_reader_is_swallowed(
     framing: str,
     tls: bool,
 ) -> None:
-    """What the cut reader says in the end reaches nobody: no stderr, no thread traceback, nothing unraisable."""
+    """The late exception of the cut reader is dropped: no stderr, no thread traceback, nothing unraisable."""
     noise: list[object] = []
     monkeypatch.setattr(threading, "excepthook", noise.append)
     monkeypatch.setattr(sys, "unraisablehook", noise.append)
@@ -278,8 +278,8 @@ def test_a_slow_consumer_never_makes_a_server_look_silent(streamguard_gateway: S
     assert (seen.error, len(seen.chunks)) == (None, 3)
 
 
-def test_silence_behind_the_consumers_back_does_not_count(streamguard_gateway: Serve) -> None:
-    """The server is silent for longer than the limit, but all that time nobody was waiting for it."""
+def test_silence_while_the_consumer_works_does_not_count(streamguard_gateway: Serve) -> None:
+    """The server is silent for longer than the limit, but the consumer was not waiting then."""
     gateway = streamguard_gateway("chat a\nwait 0.4\nchat b\ndone")
     stream = stream_from(gateway, idle=0.2)
     next(stream)
@@ -288,7 +288,7 @@ def test_silence_behind_the_consumers_back_does_not_count(streamguard_gateway: S
 
 
 def test_waits_add_up(streamguard_gateway: Serve) -> None:
-    """Heartbeats and short waits do not start the clock anew: the silence is measured over all of them."""
+    """Heartbeats and short waits do not restart the clock: the silence is measured over all of them."""
     gateway = streamguard_gateway("chat a\nloop forever\ncomment ping\nwait 0.02\nendloop")
     stream = stream_from(gateway, idle=0.3, heartbeat=0.05)
     seen = consume(stream)
@@ -297,8 +297,8 @@ def test_waits_add_up(streamguard_gateway: Serve) -> None:
     assert 3 <= sum(item is streamguard.HEARTBEAT for item in seen.chunks) <= 6
 
 
-def test_a_process_that_stood_still_blames_no_server() -> None:
-    """A client stopped for longer than the limit, while its server kept sending, goes on where it was."""
+def test_a_stopped_process_does_not_blame_the_server() -> None:
+    """A client that was stopped for longer than the limit, while its server kept sending, goes on."""
     program = (
         "import sys, streamguard\n"
         "for chunk in streamguard.guarded_stream('GET', sys.argv[1], idle=0.3):\n"
@@ -316,7 +316,7 @@ def test_a_process_that_stood_still_blames_no_server() -> None:
 
 
 def test_a_flood_of_comments_hides_no_expiry(streamguard_gateway: Serve) -> None:
-    """Comments at full speed, so that the queue is hardly ever empty, put off nothing either."""
+    """Comments at full speed, so that the queue is rarely empty, do not delay the limit."""
     for step in ("comment ping", "raw " + r": ping\n\n" * 20_000, "raw " + r"\n" * 100_000):
         gateway = streamguard_gateway(f"chat a\nloop forever\n{step}\nendloop")
         seen = consume(stream_from(gateway, idle=0.15, first=10, total=10))
@@ -325,7 +325,7 @@ def test_a_flood_of_comments_hides_no_expiry(streamguard_gateway: Serve) -> None
 
 
 def test_a_flood_of_skipped_events_hides_no_expiry(streamguard_gateway: Serve) -> None:
-    """What a callable `decode=` skips is no chunk, however much of it there is."""
+    """Events that a callable `decode=` skips are not chunks, however many there are."""
     gateway = streamguard_gateway("event a\nloop forever\nraw " + r"data: skip\n\n" * 5000 + "\nendloop")
     decode = {"a": "a"}.get
     seen = consume(stream_from(gateway, decode=lambda event: decode(event.data), idle=0.15, first=10, total=10))
@@ -334,7 +334,7 @@ def test_a_flood_of_skipped_events_hides_no_expiry(streamguard_gateway: Serve) -
 
 
 def test_time_in_the_callers_functions_does_not_count(streamguard_gateway: Serve) -> None:
-    """A `decode=` and a `counts=` that are slower than the limit make no server look silent."""
+    """Time in `decode=` and `counts=` does not count as silence of the server."""
 
     def slow(event: Any) -> str | None:
         time.sleep(0.15)
@@ -355,7 +355,7 @@ def test_counts_narrows_what_disarms_first(streamguard_gateway: Serve) -> None:
 
 
 def test_a_timeout_is_raised_once(streamguard_gateway: Serve) -> None:
-    """Behind the error the stream is at its end, at once."""
+    """After the error the stream has ended."""
     stream = stream_from(streamguard_gateway("chat a\nstall"), idle=0.1)
     assert failure(stream).phase == "idle"
     began = monotonic()

@@ -23,6 +23,6 @@ def _models_are_built() -> None:
 
 @pytest.fixture
 def stack() -> Iterator[contextlib.ExitStack]:
-    """Close the clients behind the test."""
+    """Close the clients after the test."""
     with contextlib.ExitStack() as clients:
         yield clients

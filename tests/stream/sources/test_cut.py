@@ -23,7 +23,6 @@ from ...helpers import Serve
 from .clients import CLIENTS, MODELS, PATIENCE, Consumer, assert_blocked, assert_released
 
 LIMIT = 0.25
-
 both_schemes = pytest.mark.parametrize("tls", [False, True], ids=["http", "https"])
 every_client = pytest.mark.parametrize("client", CLIENTS)
 
@@ -35,7 +34,7 @@ def open_from(gateway: Gateway, client: str, stack: contextlib.ExitStack) -> Any
 @both_schemes
 @every_client
 def test_silence(streamguard_gateway: Serve, stack: contextlib.ExitStack, client: str, tls: bool) -> None:
-    """`idle` fires in a blocked read, on time, though the library's own timeout is shorter: all that came was delivered."""
+    """`idle` fires in a blocked read, on time, though the library's own timeout is shorter; what arrived was delivered."""
     gateway = streamguard_gateway(f"{CLIENTS[client].start}\nstall", tls=tls)
     stream = guard(open_from(gateway, client, stack), idle=LIMIT)
     consumer = Consumer(stream)
@@ -111,7 +110,7 @@ def test_total(streamguard_gateway: Serve, stack: contextlib.ExitStack, client: 
 @both_schemes
 @every_client
 def test_complete(streamguard_gateway: Serve, stack: contextlib.ExitStack, client: str, tls: bool) -> None:
-    """A stream that ends as it should ends quietly, with its message put together where there is one."""
+    """A stream that ends as it should ends quietly, with its message assembled if it has one."""
     gateway = streamguard_gateway(f"{CLIENTS[client].start}\nwait 0.15\n{CLIENTS[client].end}", tls=tls)
     stream = guard(open_from(gateway, client, stack), idle=10)
     consumer = Consumer(stream)
@@ -126,7 +125,7 @@ def test_complete(streamguard_gateway: Serve, stack: contextlib.ExitStack, clien
 
 @pytest.mark.parametrize("client", MODELS)
 def test_what_breaks_off_is_incomplete(streamguard_gateway: Serve, stack: contextlib.ExitStack, client: str) -> None:
-    """A body that ends well-framed but in the middle of a message is an error, though most SDKs end quietly there."""
+    """A body that ends well framed in the middle of a message is an error, though most SDKs end quietly there."""
     gateway = streamguard_gateway(CLIENTS[client].start)
     consumer = Consumer(guard(open_from(gateway, client, stack)))
     error = consumer.wait()
@@ -136,7 +135,7 @@ def test_what_breaks_off_is_incomplete(streamguard_gateway: Serve, stack: contex
 
 @pytest.mark.parametrize("client", MODELS)
 def test_strict_false_accepts_it(streamguard_gateway: Serve, stack: contextlib.ExitStack, client: str) -> None:
-    """For gateways that always end so."""
+    """`strict=False` accepts a server that never sends an end marker."""
     gateway = streamguard_gateway(CLIENTS[client].start)
     stream = guard(open_from(gateway, client, stack), strict=False)
     assert Consumer(stream).wait() is None
@@ -148,7 +147,7 @@ def test_strict_false_accepts_it(streamguard_gateway: Serve, stack: contextlib.E
 def test_a_chunk_of_an_impossible_size(
     streamguard_gateway: Serve, stack: contextlib.ExitStack, client: str, size: str
 ) -> None:
-    """A fault of the transport, behind what had come: also where Python's own client lets an OverflowError out."""
+    """A fault of the transport, after the chunks: also if Python's own client raises OverflowError."""
     gateway = streamguard_gateway(f"chat hello\nwire {size}\\r\\nabc\\r\\n\nclose")
     consumer = Consumer(guard(open_from(gateway, client, stack)))
     error = consumer.wait()
@@ -161,7 +160,7 @@ def test_a_chunk_of_an_impossible_size(
 def test_an_encoded_body_is_decoded(
     streamguard_gateway: Serve, stack: contextlib.ExitStack, client: str, encoding: str
 ) -> None:
-    """By whoever does it: Python's own client leaves that to its caller."""
+    """Every client's encoded body is decoded, also that of Python's own client, which does not decode."""
     gateway = streamguard_gateway("chat hello\nchat  you\nfinish\ndone", encoding=encoding)
     stream = guard(open_from(gateway, client, stack))
     assert Consumer(stream).wait() is None
@@ -169,7 +168,7 @@ def test_an_encoded_body_is_decoded(
 
 
 def test_a_body_of_which_some_was_read_is_given_as_it_is(streamguard_gateway: Serve) -> None:
-    """It is too late to decode it: the rest of the bytes comes, as Python's own client gives them."""
+    """It is too late to decode it: the remaining bytes are returned as Python's own client returns them."""
     gateway = streamguard_gateway("chat hello\nfinish\ndone", encoding="gzip")
     connection = http.client.HTTPConnection(urlsplit(gateway.url).netloc)
     connection.request("GET", "/")

@@ -32,7 +32,7 @@ Pipe = tuple[int, int]
 
 @pytest.fixture
 def pipe() -> Iterator[Pipe]:
-    """Return a pipe's descriptors, to read and to write, and close behind the test what is still open."""
+    """Return a pipe's descriptors, to read and to write; close after the test what is still open."""
     read, write = os.pipe()
     yield read, write
     for descriptor in (read, write):
@@ -52,7 +52,7 @@ def read_all(stream: Any) -> bytes:
 
 
 def test_a_pipe_gives_its_bytes(pipe: Pipe) -> None:
-    """As they come, to its end; the descriptor stays open."""
+    """A pipe's bytes are returned as they arrive, to its end; the descriptor stays open."""
     os.write(pipe[1], b"a\nb\n")
     os.close(pipe[1])
     stream = guard(pipe[0])
@@ -62,7 +62,7 @@ def test_a_pipe_gives_its_bytes(pipe: Pipe) -> None:
 
 
 def test_an_empty_pipe_is_a_complete_one(pipe: Pipe) -> None:
-    """A program may say nothing."""
+    """A program that prints nothing is not an error."""
     os.close(pipe[1])
     assert list(guard(pipe[0])) == []
     assert guard(pipe[0], decode="bytes").read() == b""
@@ -84,7 +84,7 @@ def test_silence_in_a_pipe(pipe: Pipe, file: io.BufferedReader) -> None:
 
 @pytest.mark.parametrize("how", ["cancel", "close"])
 def test_cut_from_another_thread(pipe: Pipe, file: io.BufferedReader, how: str) -> None:
-    """The blocked reader is woken, and nothing of the caller's is closed."""
+    """A cut wakes the blocked reader, and closes nothing of the caller's."""
     stream = guard(file, idle=60)
     consumer = Consumer(stream.open())
     assert_blocked(stream)
@@ -98,7 +98,7 @@ def test_cut_from_another_thread(pipe: Pipe, file: io.BufferedReader, how: str) 
 
 
 def test_what_the_file_has_read_ahead_comes_first(pipe: Pipe, file: io.BufferedReader) -> None:
-    """A caller who has read one line gets the others at once, though the descriptor has nothing more."""
+    """A caller that has read one line gets the others at once, though the descriptor has nothing more."""
     os.write(pipe[1], b"head\nbody\n")
     assert file.readline() == b"head\n"
     consumer = Consumer(guard(file, idle=0.1))
@@ -107,7 +107,7 @@ def test_what_the_file_has_read_ahead_comes_first(pipe: Pipe, file: io.BufferedR
 
 
 def test_nothing_of_ours_stays_in_the_file(pipe: Pipe, file: io.BufferedReader) -> None:
-    """Neither an attribute nor another blocking mode."""
+    """The file keeps no attribute of ours and its own blocking mode."""
     os.write(pipe[1], b"x")
     os.close(pipe[1])
     before = os.get_blocking(file.fileno())
@@ -117,7 +117,7 @@ def test_nothing_of_ours_stays_in_the_file(pipe: Pipe, file: io.BufferedReader) 
 
 
 def test_an_unbuffered_file(pipe: Pipe) -> None:
-    """Such as a subprocess's with bufsize=0."""
+    """An unbuffered file, such as a subprocess's with bufsize=0, is read."""
     os.write(pipe[1], b"x")
     os.close(pipe[1])
     with open(os.dup(pipe[0]), "rb", buffering=0) as raw:
@@ -125,7 +125,7 @@ def test_an_unbuffered_file(pipe: Pipe) -> None:
 
 
 def test_a_programs_output() -> None:
-    """What `subprocess` gives is read as it comes, and a silent program is noticed."""
+    """The output of a subprocess is read as it arrives, and its silence fires `idle`."""
     code = "import sys, time; print('hello', flush=True); time.sleep(60)"
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as program:
         consumer = Consumer(guard(program.stdout, first=30, idle=0.2))
@@ -136,7 +136,7 @@ def test_a_programs_output() -> None:
 
 
 def test_a_terminal_ends_where_its_other_side_closes() -> None:
-    """A pseudo-terminal says EIO there: it is its end, and no error."""
+    """A pseudo-terminal reports EIO there: it is the end, not an error."""
     master, slave = pty.openpty()
     tty.setraw(slave)
     os.write(slave, b"hello")
@@ -151,7 +151,7 @@ def test_a_terminal_ends_where_its_other_side_closes() -> None:
 
 
 def test_a_regular_file_never_waits() -> None:
-    """It is read from where the caller stands, to its end."""
+    """It is read from the caller's position to its end."""
     with tempfile.TemporaryFile() as file:
         file.write(b"head\n" + b"x" * 200_000)
         file.flush()
@@ -162,7 +162,7 @@ def test_a_regular_file_never_waits() -> None:
 
 
 def test_decode_reads_a_pipe_as_an_event_stream(pipe: Pipe) -> None:
-    """As `curl -N` hands one over: the rules of the decoder hold, its ends and its errors."""
+    """The output of `curl -N` in a pipe: the decoder's ends and errors apply."""
     os.write(pipe[1], b'data: {"choices":[{"index":0,"delta":{"content":"hi"}}]}\n\ndata: [DONE]\n\n')
     stream = guard(pipe[0], decode="chat", idle=30)
     (chunk,) = stream
@@ -174,14 +174,14 @@ def test_decode_reads_a_pipe_as_an_event_stream(pipe: Pipe) -> None:
 
 
 def test_a_closed_descriptor_is_an_error_at_once(pipe: Pipe) -> None:
-    """Nothing is waited for."""
+    """A closed descriptor is an error at once, without a wait."""
     os.close(pipe[0])
     stream = guard(pipe[0], idle=60)
     assert isinstance(Consumer(stream).wait(), TransportError)
 
 
 def test_text_files_are_refused(pipe: Pipe) -> None:
-    """Their decoder may hold half a character back; the binary file below them is taken."""
+    """A text file may hold back half a character; its binary file is accepted."""
     with os.fdopen(os.dup(pipe[0])) as file:
         with pytest.raises(UsageError, match=r"\.buffer"):
             guard(file)
@@ -190,7 +190,7 @@ def test_text_files_are_refused(pipe: Pipe) -> None:
 
 
 def test_what_only_looks_like_a_descriptor_is_refused() -> None:
-    """True is no descriptor; a compressed file above one is not what the descriptor gives."""
+    """True is not a descriptor; a compressed file is not the bytes of its descriptor."""
     with tempfile.TemporaryFile() as file, gzip.open(file, "rb") as unpacked:
         for source in (True, unpacked, io.BytesIO(b"x")):
             with pytest.raises(UsageError, match="interrupt="):
@@ -198,7 +198,7 @@ def test_what_only_looks_like_a_descriptor_is_refused() -> None:
 
 
 def test_a_socket_gets_its_timeout_back() -> None:
-    """Behind the stream it is as the caller had it."""
+    """After the stream the socket has the caller's timeout again."""
     ours, theirs = socket.socketpair()
     with ours, theirs:
         ours.settimeout(0.05)
@@ -213,7 +213,7 @@ def test_a_socket_gets_its_timeout_back() -> None:
 
 
 def test_a_cut_socket_is_shut_down_and_stays_the_callers() -> None:
-    """The other side sees the end; closing the object is left to its owner."""
+    """The peer sees the end; the owner closes the object."""
     ours, theirs = socket.socketpair()
     with ours, theirs:
         theirs.settimeout(5)

@@ -18,7 +18,7 @@ def response(status: int) -> httpx2.Response:
 
 
 class Unavailable(grpc.RpcError):
-    """What a failed call raises, as far as anybody looks."""
+    """The exception of a failed gRPC call, as far as classify() reads it."""
 
     def code(self) -> grpc.StatusCode:
         return grpc.StatusCode.UNAVAILABLE
@@ -44,14 +44,14 @@ def botocore_client_error(status: int) -> Exception:
     ],
 )
 def test_faults_of_the_transport(exc: Exception, code: str | None) -> None:
-    """They have the codes of ours; an SDK's wrapper has that of what it wraps, and says nothing without it."""
+    """They have the same codes as our errors; an SDK's wrapper has the code of what it wraps, and none without it."""
     found = classify(exc)
     assert found.transport_code == code
     assert (found.kind, found.diagnosis) == (("transport", "retryable") if code else ("unknown", "fail-fast"))
 
 
 def test_an_sdks_wrapper_is_looked_through() -> None:
-    """As it is raised: with its cause."""
+    """An SDK's wrapper is looked through when it is raised with its cause."""
     wrapper = openai.APITimeoutError(request=REQUEST)
     wrapper.__cause__ = httpx2.ReadTimeout("silent")
     assert classify(wrapper).transport_code == "ETIMEDOUT"
@@ -70,5 +70,5 @@ def test_statuses(status: int, diagnosis: str) -> None:
 
 @pytest.mark.parametrize("exc", [httpx.UnsupportedProtocol("ftp"), httpx.LocalProtocolError("bad header")])
 def test_the_callers_own_faults_are_none_of_the_transport(exc: Exception) -> None:
-    """Another attempt would only repeat them."""
+    """They have no transport code: another attempt would repeat them."""
     assert classify(exc).kind == "unknown"

@@ -41,7 +41,7 @@ print([job.value for job in jobs], ticks > 5)
 
 
 def test_under_gevent(streamguard_gateway: Serve) -> None:
-    """Each is cut on time, while the other greenlets run, and none is left behind."""
+    """Each is cut on time while the other greenlets run, and none is left."""
     gateway = streamguard_gateway("chat hello\nstall")
     seen = run_script(_SCRIPT, gateway.url, prelude="")
     assert seen == "[('idle', 1, 0), ('idle', 1, 0), ('first', 0, 0)] True\n"

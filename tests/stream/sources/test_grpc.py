@@ -46,7 +46,7 @@ class Service(grpc.GenericRpcHandler):
 
 @pytest.fixture(scope="module", autouse=True)
 def _warm() -> None:
-    """Let grpc open, before any leak check, what it keeps for the whole process."""
+    """Let grpc open what it keeps for the whole process, before any leak check."""
     server = grpc.server(futures.ThreadPoolExecutor(1))
     port = server.add_insecure_port("127.0.0.1:0")
     server.start()
@@ -75,7 +75,7 @@ def ask(service: Service) -> Iterator[Any]:
 
 
 def test_messages_come_through(ask: Any) -> None:
-    """To the end, which is complete by itself; bytes are counted."""
+    """Messages are returned to the end, which needs no marker; bytes are counted."""
     stream = guard(ask(b"short"))
     assert list(stream) == [b"one", b"two"]
     assert (stream.report.outcome, stream.report.bytes) == ("completed", 6)
@@ -115,7 +115,7 @@ def test_left_in_the_middle(ask: Any, service: Service) -> None:
 
 
 def test_a_status_is_grpcs_own(ask: Any) -> None:
-    """What is no fault of the transport comes through, behind the messages."""
+    """A status that is not a transport error propagates unchanged, after the messages."""
     consumer = Consumer(guard(ask(b"fails late")))
     error = consumer.wait()
     assert isinstance(error, grpc.RpcError)

@@ -1,4 +1,4 @@
-"""What guard() takes and refuses, with `interrupt=`, with `abandon=True`, and with options that cannot be."""
+"""What guard() accepts and refuses: with `interrupt=`, with `abandon=True`, and with wrong options."""
 
 import contextlib
 import gc
@@ -37,7 +37,7 @@ HTTP = ("requests", "urllib3", "http.client", "httpx", "httpx2")
 
 
 class Tap:
-    """An iterator that blocks, once its items are gone, until it is turned off."""
+    """An iterator that blocks after its items until it is turned off."""
 
     def __init__(self, *items: Any) -> None:
         self.items, self.off, self.turned = list(items), threading.Event(), 0
@@ -57,10 +57,10 @@ class Tap:
 
 
 class TestInterrupt:
-    """`interrupt=`: the caller's own way to wake a blocked read."""
+    """`interrupt=`: the caller's function that wakes a blocked read."""
 
     def test_it_wakes_the_reader(self) -> None:
-        """Once, at the cut; the items came through before."""
+        """It is called once, at the cut; the items were delivered before."""
         tap = Tap("a", "b")
         stream = guard(tap, interrupt=tap.turn_off, idle=0.1)
         consumer = Consumer(stream)
@@ -69,8 +69,8 @@ class TestInterrupt:
         assert_released(stream)
         assert tap.turned == 1
 
-    def test_it_is_not_called_behind_a_quiet_end(self) -> None:
-        """What has ended needs no cut, however the stream is closed afterwards."""
+    def test_it_is_not_called_after_a_quiet_end(self) -> None:
+        """A source that has ended needs no cut, however the stream is closed afterwards."""
         tap = Tap("a")
         tap.off.set()
         with guard(tap, interrupt=tap.turn_off) as stream:
@@ -78,8 +78,8 @@ class TestInterrupt:
         stream.cancel()
         assert tap.turned == 0
 
-    def test_one_that_blocks_holds_nobody(self) -> None:
-        """It runs in a thread of its own: many a `close()` waits for the very read that it is to end."""
+    def test_one_that_blocks_delays_no_thread(self) -> None:
+        """It runs in a thread of its own: some `close()` methods wait for the read that they should end."""
         tap, held = Tap(), threading.Event()
         stream = guard(tap, interrupt=lambda: held.wait(10), first=0.1)
         consumer = Consumer(stream)
@@ -89,7 +89,7 @@ class TestInterrupt:
         tap.turn_off()
 
     def test_one_that_raises_is_no_obstacle(self) -> None:
-        """Its fault is logged, the error is that of the limit."""
+        """Its exception is logged; the error is that of the limit."""
         tap = Tap()
 
         def interrupt() -> None:
@@ -101,7 +101,7 @@ class TestInterrupt:
         assert_released(stream)
 
     def test_it_may_belong_to_a_function(self) -> None:
-        """A function that opens a new iterator for each attempt closes over what is to be interrupted."""
+        """A function that opens a new iterator for each attempt can interrupt the last one."""
         taps: list[Tap] = []
 
         def opening() -> Tap:
@@ -114,7 +114,7 @@ class TestInterrupt:
         assert (consumer.items, [tap.turned for tap in taps], stream.report.attempts) == (["late"], [1, 1], 2)
 
     def test_bytes_of_an_iterator_can_be_decoded(self) -> None:
-        """`decode=` holds for them as for a body; for objects it is refused, in words that help."""
+        """`decode=` applies to bytes as to a body; for objects it is refused, with the type and the way out."""
         tap = Tap(b'data: {"choices":[{"delta":{"content":"hi"}}]}\n\n', b"data: [DONE]\n\n")
         assert guard(tap, interrupt=tap.turn_off, decode="chat").read() == "hi"
         tap = Tap({"a": 1})
@@ -124,10 +124,10 @@ class TestInterrupt:
 
 
 class TestAbandon:
-    """`abandon=True`: the caller says out loud that nobody can cut this."""
+    """`abandon=True`: the caller accepts that the read cannot be interrupted."""
 
     def test_the_consumer_is_free_and_the_thread_is_counted(self) -> None:
-        """On time, in the report and in the process's own count."""
+        """The error is on time; the report and the process count the thread."""
         tap = Tap("a")
         before = abandoned_threads()
         stream = guard(tap, abandon=True, idle=0.1)
@@ -140,8 +140,8 @@ class TestAbandon:
             assert time.monotonic() < end
             time.sleep(0.005)
 
-    def test_what_it_says_afterwards_is_heard_by_nobody(self) -> None:
-        """An item that comes too late is dropped."""
+    def test_a_late_item_is_dropped(self) -> None:
+        """An item that arrives after the limit is dropped."""
         tap = Tap()
         stream = guard(tap, abandon=True, first=0.05)
         assert isinstance(Consumer(stream).wait(), StreamInactivityTimeoutError)
@@ -152,13 +152,13 @@ class TestAbandon:
 
 
 class TestRefusals:
-    """What cannot be cut, or cannot be right."""
+    """Sources that cannot be cut, and wrong options."""
 
     @pytest.mark.parametrize(
         "source", [[1, 2], iter([1]), (n for n in (1,)), "text", b"bytes", {"a": 1}, None, 1.5, object()]
     )
     def test_an_unknown_source(self, source: Any) -> None:
-        """At once, with its type and the two ways out; nothing of its text."""
+        """It is refused at once, with its type and the two ways out; nothing of its text."""
         with pytest.raises(UsageError, match=r"interrupt=.*abandon=True") as caught:
             guard(source)
         assert type(source).__name__ in caught.value.message
@@ -173,12 +173,12 @@ class TestRefusals:
         ],
     )
     def test_a_refusal_says_what_to_pass(self, source: Any, words: str) -> None:
-        """A generator over a response, a list, nothing at all: the message names what guard() takes instead."""
+        """A generator over a response, a list, None: the message names what guard() takes instead."""
         with pytest.raises(UsageError, match=words):
             guard(source)
 
     def test_a_function_that_returns_one(self) -> None:
-        """When it has been called; and what it opened is closed again, for nobody else has it."""
+        """It is refused when it has been called; the source that it opened is closed."""
         closed = threading.Event()
 
         class Opened:
@@ -193,13 +193,13 @@ class TestRefusals:
         assert closed.is_set()
 
     @pytest.mark.parametrize("opened", [None, 17.0, lambda: None, object()])
-    def test_a_function_that_returns_nothing_of_use(self, opened: Any) -> None:
-        """The error is ours."""
+    def test_a_function_that_returns_no_source(self, opened: Any) -> None:
+        """It is a UsageError when the stream starts."""
         with pytest.raises(UsageError):
             next(guard(lambda: opened))
 
     def test_asynchronous_sources(self) -> None:
-        """They are told where they belong."""
+        """The message names asyncio."""
 
         class Stream:
             def __aiter__(self) -> Any: ...
@@ -214,13 +214,13 @@ class TestRefusals:
             next(guard(opening))
 
     def test_http2(self) -> None:
-        """One connection carries many calls: a cut would end them all."""
+        """HTTP/2 is refused: one connection carries many calls, and a cut would end them all."""
         response = httpx.Response(200, extensions={"http_version": b"HTTP/2"}, text="x")
         with pytest.raises(UsageError, match="http2=False"):
             guard(response)
 
     def test_what_is_guarded_already(self) -> None:
-        """A property that raises, as its `.response` does before the start, is no reason for another error."""
+        """A property that raises, as `.response` does before the start, does not change the message."""
         tap = Tap()
         stream = guard(tap, interrupt=tap.turn_off)
         with pytest.raises(UsageError, match="GuardedStream"):
@@ -228,7 +228,7 @@ class TestRefusals:
         stream.close()
 
     def test_retry_needs_a_function(self) -> None:
-        """What is open cannot be opened again; None and 0 are no retry."""
+        """An open source cannot be opened again; None and 0 mean no retry."""
         tap = Tap()
         with pytest.raises(UsageError, match="a function that opens it"):
             guard(tap, interrupt=tap.turn_off, retry=2)
@@ -249,21 +249,21 @@ class TestRefusals:
         ],
     )
     def test_options_of_the_wrong_type(self, options: dict[str, Any]) -> None:
-        """By name, and at once."""
+        """They are refused by name, at once."""
         with pytest.raises(TypeError, match=next(iter(options))):
             guard(lambda: None, **options)
 
     def test_an_unknown_decoder(self) -> None:
-        """At once."""
+        """It is refused at once."""
         with pytest.raises(UsageError, match="decode="):
             guard(0, decode="lines")
 
 
 class TestOptions:
-    """The rest is that of guarded_stream()."""
+    """The other options are those of guarded_stream()."""
 
     def test_heartbeats(self) -> None:
-        """They come while the source is silent."""
+        """Heartbeats are returned while the source is silent."""
         tap = Tap("a")
         stream = guard(tap, interrupt=tap.turn_off, heartbeat=0.05, idle=10)
         assert (next(stream), next(stream)) == ("a", HEARTBEAT)
@@ -271,7 +271,7 @@ class TestOptions:
         assert_released(stream)
 
     def test_a_token_and_a_name(self) -> None:
-        """One cancel for many, and the name in the error."""
+        """One token cancels several sources, and the error has the name."""
         tap, token = Tap(), CancelToken()
         consumer = Consumer(guard(tap, interrupt=tap.turn_off, cancel=token, name="tap"))
         token.cancel("all")
@@ -280,21 +280,21 @@ class TestOptions:
         assert (error.reason, error.name) == ("all", "tap")
 
     def test_a_surrounding_deadline(self) -> None:
-        """It bounds a guarded source like any stream."""
+        """A surrounding deadline bounds a guarded source like any stream."""
         tap = Tap()
         with deadline(0.1), pytest.raises(DeadlineExceededError) as caught:
             list(guard(tap, interrupt=tap.turn_off))
         assert caught.value.scope == "ambient"
 
     def test_a_callable_decodes_items(self) -> None:
-        """None is skipped."""
+        """A callable converts each item; its None is skipped."""
         tap = Tap(1, 2, 3)
         tap.off.set()
         stream = guard(tap, interrupt=tap.turn_off, decode=lambda n: n * 10 if n != 2 else None)
         assert list(stream) == [10, 30]
 
     def test_a_source_without_a_message_has_none(self) -> None:
-        """Text of nothing is no text; a report has neither usage nor finish reason."""
+        """Without a message there is no text, and the report has neither usage nor finish reason."""
         tap = Tap(1)
         tap.off.set()
         stream = guard(tap, interrupt=tap.turn_off)
@@ -306,7 +306,7 @@ class TestOptions:
             _ = stream.response
 
     def test_a_fault_of_the_iterator_is_its_own(self) -> None:
-        """It is raised as it is, behind what came before."""
+        """It is raised unchanged, after the items before it."""
 
         def source() -> Iterator[int]:
             yield 1
@@ -317,7 +317,7 @@ class TestOptions:
         assert consumer.items == [1]
 
     def test_a_fast_source_waits_for_a_slow_consumer(self) -> None:
-        """No more than about a thousand objects are held between them."""
+        """The reader holds no more than about a thousand objects."""
         made = []
 
         def source() -> Iterator[int]:
@@ -332,7 +332,7 @@ class TestOptions:
             assert sum(1 for _ in stream) == 19_999
 
     def test_a_dropped_stream_frees_its_source(self) -> None:
-        """When the last reference goes, the reader is woken and lets go of what it read."""
+        """When the last reference is dropped, the reader is woken and releases the source."""
         tap = Tap("a")
         gone = weakref.ref(tap)
         off = tap.off
@@ -353,10 +353,10 @@ class _AsyncBody(httpx.AsyncByteStream):
 
 
 class TestHTTP:
-    """Responses: judged, decoded and let go of as in guarded_stream()."""
+    """Responses: judged, decoded and released as in guarded_stream()."""
 
     def test_every_decoder(self, streamguard_gateway: Serve, stack: contextlib.ExitStack) -> None:
-        """`decode=` as there."""
+        """`decode=` works as in guarded_stream()."""
         gateway = streamguard_gateway("chat a\nfinish\ndone")
         client = stack.enter_context(httpx.Client())
 
@@ -374,7 +374,7 @@ class TestHTTP:
     def test_every_framing(
         self, streamguard_gateway: Serve, stack: contextlib.ExitStack, framing: str, encoding: str | None
     ) -> None:
-        """Chunks come promptly from httpx, whatever is between."""
+        """httpx delivers chunks promptly in every framing and encoding."""
         gateway = streamguard_gateway("chat a\nwait 0.2\nchat b\ndone", framing=framing, encoding=encoding)
         client = stack.enter_context(httpx.Client())
         stream = guard(lambda: client.stream("GET", gateway.url), idle=10)
@@ -383,15 +383,17 @@ class TestHTTP:
         assert stream.read() == "ab"
 
     def test_a_status_is_an_error(self, streamguard_gateway: Serve, stack: contextlib.ExitStack) -> None:
-        """With what the server said, in all HTTP libraries."""
+        """A status error has the server's message, in all HTTP libraries."""
         gateway = streamguard_gateway('headers 503 retry-after: 7\nbody {"error":{"message":"busy"}}')
         for name in HTTP:
             with pytest.raises(HTTPStatusError, match="busy") as caught:
                 next(guard(CLIENTS[name].open(gateway, stack)))
             assert (caught.value.status_code, caught.value.retry_after) == (503, 7)
 
-    def test_what_is_no_event_stream_is_an_error(self, streamguard_gateway: Serve, stack: contextlib.ExitStack) -> None:
-        """In all HTTP libraries; `decode="bytes"` takes it."""
+    def test_a_body_that_is_not_an_event_stream_is_an_error(
+        self, streamguard_gateway: Serve, stack: contextlib.ExitStack
+    ) -> None:
+        """It is an error in all HTTP libraries; `decode="bytes"` accepts it."""
         gateway = streamguard_gateway('body {"a": 1}')
         for name in HTTP:
             with pytest.raises(NotEventStreamError, match="looks like JSON"):
@@ -399,7 +401,7 @@ class TestHTTP:
             assert guard(CLIENTS[name].open(gateway, stack), decode="bytes").read() == b'{"a": 1}'
 
     def test_a_short_body_is_an_error(self, streamguard_gateway: Serve, stack: contextlib.ExitStack) -> None:
-        """Also where the library itself would say nothing of it."""
+        """It is an error also if the library itself reports none."""
         gateway = streamguard_gateway("chat a\nclose", framing="length", length=1000)
         for name in HTTP:
             consumer = Consumer(guard(CLIENTS[name].open(gateway, stack)))
@@ -408,7 +410,7 @@ class TestHTTP:
 
     @pytest.mark.parametrize("library", ["requests", "urllib3", "httpx"])
     def test_a_body_that_is_here_already(self, streamguard_gateway: Serve, library: str) -> None:
-        """It needs no cut, and is read like any."""
+        """A body that was read before needs no cut, and is decoded like any other."""
         gateway = streamguard_gateway("chat a\ndone")
         if library == "requests":
             with requests.Session() as session:
@@ -422,7 +424,7 @@ class TestHTTP:
         assert guard(response).read() == "a"
 
     def test_a_late_cut_never_hits_the_next_user(self, streamguard_gateway: Serve, stack: contextlib.ExitStack) -> None:
-        """A connection that is back in its pool is no longer held, and the response is as it was."""
+        """A connection that is back in its pool is no longer guarded, and the response is unchanged."""
         gateway = streamguard_gateway("chat a\nfinish", "chat b\nwait 0.2\ndone")
         client = stack.enter_context(httpx.Client())
         token = CancelToken()
@@ -436,7 +438,7 @@ class TestHTTP:
         assert gateway.connections == 1
 
     def test_responses_are_closed_at_the_end(self, streamguard_gateway: Serve, stack: contextlib.ExitStack) -> None:
-        """The guard takes over what it was given."""
+        """guard() closes the response that it was given."""
         gateway = streamguard_gateway("chat a\nstall")
         client = stack.enter_context(httpx.Client())
         response = client.send(client.build_request("GET", gateway.url), stream=True)
@@ -445,8 +447,8 @@ class TestHTTP:
         assert_released(stream, gateway)
         assert response.is_closed
 
-    def test_a_manager_that_is_no_stream_is_refused_and_left(self) -> None:
-        """A context manager is entered to see what it gives."""
+    def test_a_manager_that_gives_no_stream_is_refused_and_exited(self) -> None:
+        """A context manager is entered to see what it gives, and exited when that is refused."""
         left = threading.Event()
 
         @contextlib.contextmanager

@@ -11,7 +11,7 @@ NO_DEAD = LIMITS.replace(dead=None)
 
 
 def clocks_of(limits: Timeouts, heartbeat: float | None = None) -> StreamClocks:
-    """Return clocks that nobody listens to."""
+    """Return clocks without a listener."""
     return StreamClocks(limits, heartbeat, lambda phase: None)
 
 
@@ -66,7 +66,7 @@ def test_connect_and_response_are_one_limit_if_the_reader_cannot_tell() -> None:
 
 
 def test_each_new_phase_is_reported_once() -> None:
-    """Whoever made the clocks is called with each phase that differs from the one before; the grace is not a phase."""
+    """The listener is called with each phase that differs from the one before; the grace is not a phase."""
     seen: list[Phase] = []
     clocks = StreamClocks(LIMITS, None, seen.append)
     clocks.begin(reports_phases=True)
@@ -117,7 +117,7 @@ def test_bytes_alone_do_not_re_arm_idle() -> None:
 
 
 def test_dead_fires_when_not_a_byte_comes() -> None:
-    """`dead` fires in a long `first` as soon as the line itself has been silent for its own limit."""
+    """`dead` fires in a long `first` as soon as no byte arrived for its own limit."""
     clocks = opened(LIMITS)
     clocks.now = 7
     clocks.bytes_came()
@@ -126,7 +126,7 @@ def test_dead_fires_when_not_a_byte_comes() -> None:
 
 
 def test_dead_watches_the_body_only() -> None:
-    """Before the headers, and in the pause before a retry, there is no line to be dead."""
+    """Before the headers, and in the pause before a retry, `dead` does not apply."""
     clocks = clocks_of(Timeouts.off().replace(dead=2))
     for phase in (Phase.CONNECT, Phase.RESPONSE):
         clocks.enter(phase)

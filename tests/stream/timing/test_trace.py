@@ -43,15 +43,15 @@ def test_the_selection_is_even() -> None:
 
 
 def test_phases_are_bounded() -> None:
-    """A call that is tried again without end keeps the first 128 phases."""
+    """A call with endless retries keeps the first 128 phases."""
     recorder = TraceRecorder()
     for number in range(1000):
         recorder.entered(float(number), "retry", number)
     assert len(recorder.frozen().phases) == 128
 
 
-def test_a_stream_that_is_tried_again(streamguard_gateway: Serve) -> None:
-    """Phases by attempt, arrivals of the one that had any; nothing of it in the plain data, which stays small."""
+def test_a_stream_that_is_retried(streamguard_gateway: Serve) -> None:
+    """Phases by attempt, arrivals of the attempt that had any; `to_dict()` has neither."""
     gateway = streamguard_gateway("headers\nstall", "chat a\nwait 0.2\nchat b\nfinish\ndone")
     retry = before_first_chunk(1, wait=lambda state: 0.05)
     stream = guarded_stream("POST", gateway.url, json={}, first=0.2, idle=5, retry=retry)

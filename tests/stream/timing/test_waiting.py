@@ -1,4 +1,4 @@
-"""A wait that ended late: the reader gets one more moment, and only one."""
+"""A wait that ended late: the reader gets one more moment, once."""
 
 import os
 import signal
@@ -18,7 +18,6 @@ from streamguard._stream.timing.waiting import Waiting
 from streamguard.testing import Gateway
 
 ROOT = Path(__file__).parent.parent.parent.parent
-
 LIMIT = 0.05
 
 
@@ -51,12 +50,12 @@ def received(waiting: Waiting, calls: int) -> list[Any]:
 
 
 def test_what_the_starved_reader_brings_is_taken() -> None:
-    """Behind a wait that ended late the item that comes within a moment counts as in time."""
+    """After a wait that ended late, an item that arrives within a moment counts as in time."""
     assert "chunk" in received(starved("chunk"), 2)
 
 
 def test_comments_after_a_late_wake_up_do_not_hold_off_the_limit() -> None:
-    """One moment, not one for each comment: a server that sends nothing else would be waited for without end."""
+    """One moment, not one for each comment: otherwise a server that sends only comments would never time out."""
     items = received(starved(*["comment"] * 50), 4)
     assert Due.LIMIT in [item.due for item in items if isinstance(item, Alarm)]
 
@@ -64,7 +63,7 @@ def test_comments_after_a_late_wake_up_do_not_hold_off_the_limit() -> None:
 @pytest.mark.skipif(not hasattr(signal, "SIGSTOP"), reason="nothing can be stopped here")
 @pytest.mark.parametrize("options", ["", ", counts=has_content"], ids=["comments", "chunks that do not count"])
 def test_a_stopped_process_still_sees_the_silence(streamguard_gateway: Callable[..., Gateway], options: str) -> None:
-    """A process that stood still over its limit times out once it goes on, though heartbeats keep coming."""
+    """A process that was stopped for longer than its limit times out when it goes on, though heartbeats arrive."""
     beat = "comment ping" if not options else 'event {"choices": [{"delta": {}}]}'
     gateway = streamguard_gateway(f"chat hello\nloop forever\nwait 0.02\n{beat}\nendloop")
     code = f"""

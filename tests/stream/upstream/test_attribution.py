@@ -57,7 +57,6 @@ WAYS: dict[str, Callable[[BaseException], dict[str, Any]]] = {
     "body": lambda fault: {"data": body_with(fault)},
 }
 
-
 CASES = [
     pytest.param(way, fault, id=f"{way}-{type(fault).__name__}")
     for way in WAYS
@@ -68,15 +67,15 @@ CASES = [
 
 @pytest.mark.parametrize(("way", "fault"), CASES)
 def test_it_is_raised_as_it_is(streamguard_gateway: Serve, way: str, fault: Exception) -> None:
-    """Once, with no word of the network, and the report says in which phase."""
+    """It is raised once, unchanged, and the report has the phase."""
     stream = guarded_stream("POST", streamguard_gateway("chat a\ndone").url, **WAYS[way](fault))
     assert consume(stream).error is fault
     assert stream.report.attempts == 1
     assert stream.report.phase == {"auth": "connect"}.get(way, "response")
 
 
-def test_its_causes_are_its_own_affair(streamguard_gateway: Serve) -> None:
-    """The exception that was raised comes out, not what it was raised from."""
+def test_it_is_not_replaced_by_its_cause(streamguard_gateway: Serve) -> None:
+    """The raised exception propagates, not its cause."""
 
     def unreadable(*_: Any) -> NoReturn:
         try:
@@ -90,14 +89,14 @@ def test_its_causes_are_its_own_affair(streamguard_gateway: Serve) -> None:
     assert isinstance(error.__cause__, FileNotFoundError)
 
 
-def test_what_a_function_raises_that_opens() -> None:
-    """guard() calls it, and adds nothing."""
+def test_an_exception_of_a_function_that_opens() -> None:
+    """guard() raises it unchanged."""
     fault = FileNotFoundError(2, "No such file", "/nowhere")
     assert consume(guard(raising(fault))).error is fault
 
 
-def test_a_phase_of_its_own_is_none_of_ours() -> None:
-    """An exception may have an attribute of that name."""
+def test_a_phase_attribute_of_its_own_is_ignored() -> None:
+    """An exception may have an attribute `phase` of its own."""
     fault = RuntimeError("no")
     fault.phase = "login"  # type: ignore[attr-defined]
     stream = guard(raising(fault))
@@ -106,7 +105,7 @@ def test_a_phase_of_its_own_is_none_of_ours() -> None:
 
 
 class SocketFileAdapter(requests.adapters.HTTPAdapter):
-    """An adapter of another library's, whose socket is not there."""
+    """An adapter of another library, whose socket does not exist."""
 
     def send(self, *_: Any, **__: Any) -> NoReturn:  # type: ignore[override]
         raise FileNotFoundError(2, "No such file", "/run/gateway.sock")
@@ -128,7 +127,7 @@ def unconnectable() -> requests.adapters.HTTPAdapter:
 
 @pytest.mark.parametrize(("adapter", "code"), [(SocketFileAdapter, "ENOENT"), (unconnectable, "ENODEV")])
 def test_another_librarys_transport_is_the_network(adapter: Callable[[], Any], code: str) -> None:
-    """An adapter or a connection carries the call, whoever wrote it."""
+    """A fault of another library's adapter or connection is a transport error."""
     with requests.Session() as session:
         session.mount("http://", adapter())
         error = consume(guarded_stream("GET", "http://gateway/", session=session, retry=None)).error
@@ -137,8 +136,8 @@ def test_another_librarys_transport_is_the_network(adapter: Callable[[], Any], c
 
 
 @pytest.mark.parametrize("way", ["auth", "hook"])
-def test_a_body_that_is_no_json(streamguard_gateway: Serve, way: str) -> None:
-    """A hook or an auth that asks a response for JSON has asked; `json=` has nothing to do with it."""
+def test_a_body_that_is_not_json(streamguard_gateway: Serve, way: str) -> None:
+    """A JSON error of a hook or an auth is raised unchanged; it does not blame `json=`."""
     gateway = streamguard_gateway("headers\nraw no json")
 
     def ask(*_: Any, **__: Any) -> NoReturn:
@@ -151,7 +150,7 @@ def test_a_body_that_is_no_json(streamguard_gateway: Serve, way: str) -> None:
 
 
 def test_a_timeout_of_the_callers_own_names_no_limit_of_ours(streamguard_gateway: Serve) -> None:
-    """Nobody has waited for `connect`."""
+    """The error of an own timeout does not name `connect`."""
     stream = guarded_stream("GET", streamguard_gateway("chat a").url, auth=raising(TimeoutError("no lock")), retry=None)
     error = consume(stream).error
     assert isinstance(error, TransportTimeoutError)
@@ -160,7 +159,7 @@ def test_a_timeout_of_the_callers_own_names_no_limit_of_ours(streamguard_gateway
 
 @pytest.mark.parametrize("way", ["auth", "guard"])
 def test_causes_in_a_circle(streamguard_gateway: Serve, way: str) -> None:
-    """The original error comes out, and the thread ends."""
+    """The original error is raised, and the thread ends."""
 
     def circle(*_: Any) -> NoReturn:
         inner, outer = KeyError("inner"), RuntimeError("outer")
@@ -176,7 +175,7 @@ def test_causes_in_a_circle(streamguard_gateway: Serve, way: str) -> None:
 
 
 def test_a_circle_of_transport_faults() -> None:
-    """They have a code all the same."""
+    """Transport errors in a circle have a code."""
     inner, outer = ConnectionResetError("inner"), requests.ConnectionError("outer")
     inner.__cause__, outer.__cause__ = outer, inner
     error = consume(guard(raising(outer), retry=None)).error
@@ -185,8 +184,10 @@ def test_a_circle_of_transport_faults() -> None:
 
 
 @pytest.mark.parametrize(("status", "attempts"), [(429, 2), (404, 1)])
-def test_a_status_that_urllib_raises_is_no_transport_fault(streamguard_gateway: Serve, status: int, attempts: int) -> None:
-    """Though it is an OSError: it comes as it is, and a policy sees its status."""
+def test_a_status_that_urllib_raises_is_not_a_transport_fault(
+    streamguard_gateway: Serve, status: int, attempts: int
+) -> None:
+    """It is an OSError, but it is raised unchanged, and a policy sees its status."""
     gateway = streamguard_gateway(f"headers {status}\nbody no")
     policy = before_first_chunk(1, status={429}, wait=lambda state: 0.0)
     error = consume(guard(lambda: urllib.request.urlopen(gateway.url), retry=policy)).error
@@ -196,8 +197,8 @@ def test_a_status_that_urllib_raises_is_no_transport_fault(streamguard_gateway: 
     assert len(gateway.requests) == attempts
 
 
-def test_what_opens_no_stream_is_refused_and_left_alone() -> None:
-    """A process and a lock are context managers too: neither is waited for."""
+def test_a_manager_that_opens_no_stream_is_refused() -> None:
+    """A process and a lock are context managers, too: neither is entered."""
     with subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         with pytest.raises(UsageError, match=r"\.stdout"):
             guard(process)
@@ -214,7 +215,7 @@ def test_what_opens_no_stream_is_refused_and_left_alone() -> None:
 def test_what_the_callers_functions_raise_is_not_ours(
     streamguard_gateway: Serve, kind: type[BaseException], where: str
 ) -> None:
-    """A fault in `counts=` or `decode=` comes out as it is, once, behind a closed stream (B051)."""
+    """A fault in `counts=` or `decode=` is raised unchanged, once, and the stream is closed (B051)."""
     gateway = streamguard_gateway("chat a\nstall")
 
     def faulty(_: object) -> None:

@@ -20,7 +20,7 @@ from ..helpers import ask, choice, line
 @pytest.mark.parametrize("decode", ["events", "json"])
 @pytest.mark.parametrize("framing", FRAMINGS)
 def test_events_end_with_any_whole_body(streamguard_gateway: Serve, decode: str, framing: str) -> None:
-    """`decode="events"` and `"json"` know no end marker that must come: a well-framed end is complete."""
+    """`decode="events"` and `"json"` need no end marker: a well-framed end is complete."""
     run = ask(streamguard_gateway("event 1\nevent 2", framing=framing), decode=decode)
     assert (run.error, len(run.chunks), run.stream.report.outcome) == (None, 2, "completed")
 
@@ -34,13 +34,13 @@ def test_events_end_only_with_a_whole_body(streamguard_gateway: Serve, decode: s
 
 
 def test_events_without_an_event(streamguard_gateway: Serve) -> None:
-    """An event stream without events is complete: only chat knows what should have come."""
+    """An event stream without events is complete, except for chat."""
     run = ask(streamguard_gateway("comment hb"), decode="events")
     assert (run.error, run.stream.report.outcome, run.stream.report.comments) == (None, "completed", 1)
 
 
 def test_chat_chunks_are_dicts(streamguard_gateway: Serve) -> None:
-    """`decode="chat"`, the default, hands over the server's objects, with properties for what one mostly wants."""
+    """`decode="chat"`, the default, returns the server's objects, with properties for the common values."""
     run = ask(streamguard_gateway([line(choice("a", reasoning_content="hm"), id="x"), "finish", "done"]))
     first, last = run.chunks
     assert isinstance(first, dict)
@@ -51,7 +51,7 @@ def test_chat_chunks_are_dicts(streamguard_gateway: Serve) -> None:
 
 
 def test_events_are_those_of_sseclient(streamguard_gateway: Serve) -> None:
-    """`decode="events"` hands over sseclient's events, [DONE] included, up to the end of the body."""
+    """`decode="events"` returns sseclient's events, [DONE] included, up to the end of the body."""
     run = ask(streamguard_gateway("raw id: 7\\nevent: e\\nretry: 9\\ndata: 1\\n\\n\ndone\nevent 2"), decode="events")
     assert all(isinstance(event, sseclient.Event) for event in run.chunks)
     assert [(event.event, event.data, event.id, event.retry) for event in run.chunks] == [
@@ -62,13 +62,13 @@ def test_events_are_those_of_sseclient(streamguard_gateway: Serve) -> None:
 
 
 def test_an_unfinished_event_is_discarded(streamguard_gateway: Serve) -> None:
-    """In `decode="events"` the standard's rule holds: an event without its blank line is none."""
+    """`decode="events"` follows the standard: an event without its blank line is discarded."""
     run = ask(streamguard_gateway("event 1\nraw data: 2\\n"), decode="events")
     assert (run.error, [event.data for event in run.chunks]) == (None, ["1"])
 
 
 def test_json_is_the_data_of_each_event(streamguard_gateway: Serve) -> None:
-    """`decode="json"` hands over each event's value, whatever it is, up to [DONE]."""
+    """`decode="json"` returns each event's value, whatever it is, up to [DONE]."""
     run = ask(
         streamguard_gateway('event {"a":1}\nevent [2]\nevent "x"\nevent 0\nraw data:\\n\\n\ndone\nevent no'), decode="json"
     )
@@ -77,20 +77,20 @@ def test_json_is_the_data_of_each_event(streamguard_gateway: Serve) -> None:
 
 @pytest.mark.parametrize("options", [{}, {"heartbeat": 5}, {"counts": bool}])
 def test_null_is_a_value(streamguard_gateway: Serve, options: dict[str, Any]) -> None:
-    """`null`, `false` and `""` are values, handed over whatever other options there are."""
+    """`null`, `false` and `""` are values, returned with every option."""
     run = ask(streamguard_gateway('event null\nevent false\nevent ""\ndone'), decode="json", **options)
     assert (run.error, run.chunks, run.stream.report.chunks) == (None, [None, False, ""], 3)
 
 
-def test_json_that_is_none(streamguard_gateway: Serve) -> None:
-    """What is no JSON is malformed, behind what came before."""
+def test_data_that_is_not_json(streamguard_gateway: Serve) -> None:
+    """Data that is not JSON is malformed, after the values before it."""
     run = ask(streamguard_gateway("event 1\nevent {1}\nevent 2"), decode="json")
     assert type(run.error) is MalformedChunkError
     assert run.chunks == [1]
 
 
 def test_a_last_json_event_without_its_blank_line(streamguard_gateway: Serve) -> None:
-    """It is handed over if it is whole, and dropped if not."""
+    """It is returned if it is complete, and dropped if not."""
     assert ask(streamguard_gateway('event 1\nraw data: {"a":2}'), decode="json").chunks == [1, {"a": 2}]
     assert ask(streamguard_gateway('event 1\nraw data: {"a":'), decode="json").chunks == [1]
     assert ask(streamguard_gateway("event 1\nraw data: 12"), decode="json").chunks == [1], "it may have begun 123"
@@ -101,7 +101,7 @@ def test_a_last_json_event_without_its_blank_line(streamguard_gateway: Serve) ->
 @pytest.mark.parametrize("framing", FRAMINGS)
 @pytest.mark.parametrize("encoding", ENCODINGS)
 def test_bytes_are_the_decoded_body(streamguard_gateway: Serve, framing: str, encoding: str | None) -> None:
-    """`decode="bytes"` hands over the body as it comes, decompressed, in every framing and encoding."""
+    """`decode="bytes"` returns the body as it arrives, decompressed, in every framing and encoding."""
     gateway = streamguard_gateway("raw \\x00\\xffab\nraw \\r\\n\nraw cd", framing=framing, encoding=encoding)
     run = ask(gateway, decode="bytes")
     assert (run.error, b"".join(run.chunks)) == (None, b"\x00\xffab\r\ncd")
@@ -118,7 +118,7 @@ def test_a_callable_decodes_events(streamguard_gateway: Serve) -> None:
 
 @pytest.mark.parametrize("error", [KeyError("mine"), ValueError("mine"), StopIteration("mine")])
 def test_a_callable_that_fails(streamguard_gateway: Serve, error: Exception) -> None:
-    """Its exception ends the stream as it is (StopIteration as a RuntimeError), and the server sees the client leave."""
+    """Its exception ends the stream unchanged (StopIteration as a RuntimeError), and the server sees the client leave."""
 
     def decode(event: sseclient.Event) -> str:
         if event.data == "2":
@@ -137,20 +137,20 @@ def test_a_callable_that_fails(streamguard_gateway: Serve, error: Exception) -> 
     "odd",
     ['{"choices":[]}', "{}", '{"choices":null}', '{"choices":[{}]}', '{"choices":[{"delta":null}]}', '{"choices":[null]}'],
 )
-def test_odd_chunks_are_no_text(streamguard_gateway: Serve, odd: str) -> None:
+def test_odd_chunks_have_no_text(streamguard_gateway: Serve, odd: str) -> None:
     """Chunks with empty or missing parts add nothing to the text, and raise nothing (B075)."""
     run = ask(streamguard_gateway(f"chat a\nevent {odd}\nchat b\nfinish\ndone"))
     assert (run.error, run.texts, run.stream.text, run.stream.message.text) == (None, ["a", "b"], "ab", "ab")
 
 
 def test_an_unknown_payload_is_handed_over(streamguard_gateway: Serve) -> None:
-    """A JSON object that is nothing known comes as it is (B082)."""
+    """An unknown JSON object is returned unchanged (B082)."""
     run = ask(streamguard_gateway('event {"progress":0.5,"message":"working"}\nchat a\ndone'))
     assert (run.error, run.chunks[0]) == (None, {"progress": 0.5, "message": "working"})
 
 
 def test_has_content_for_reports(streamguard_gateway: Serve) -> None:
-    """With `counts=has_content` the first chunk that counts is the first with text, whatever came before."""
+    """With `counts=has_content` the first chunk that counts is the first with text."""
     run = ask(streamguard_gateway([line(choice(role="assistant")), "wait 0.2", "chat a", "done"]), counts=has_content)
     report = run.stream.report
     assert report.time_to_first_byte is not None

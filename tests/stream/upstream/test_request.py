@@ -19,7 +19,7 @@ from ..helpers import COMPLETE, ask, consume
 
 
 def test_a_system_proxy_catches_loopback(streamguard_gateway: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The environment's proxy is used, as by requests; a Session with trust_env=False, or no_proxy, goes past it (B098)."""
+    """The environment's proxy is used, as by requests; trust_env=False or no_proxy bypass it (B098)."""
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
     gateway = streamguard_gateway("chat a\ndone")
     caught = ask(gateway)
@@ -42,7 +42,7 @@ def test_the_default_headers(streamguard_gateway: Serve) -> None:
 
 @pytest.mark.parametrize("accept", ["accept", "ACCEPT", "Accept", b"Accept"])
 def test_the_callers_headers_come_first(streamguard_gateway: Serve, accept: Any) -> None:
-    """What the caller sets stays, however it is spelled; None leaves a header out."""
+    """The caller's headers are kept, however they are spelled; None leaves a header out."""
     gateway = streamguard_gateway(COMPLETE)
     ask(gateway, headers={accept: "application/json", "accept-encoding": "gzip", "X-Own": "1"})
     headers = gateway.requests[0].headers
@@ -52,7 +52,7 @@ def test_the_callers_headers_come_first(streamguard_gateway: Serve, accept: Any)
 
 
 def test_the_sessions_headers_come_before_the_defaults(streamguard_gateway: Serve) -> None:
-    """What the caller's session sets stays; requests' own defaults of a session do not."""
+    """The session's headers are kept; requests' own defaults are not."""
     gateway = streamguard_gateway(COMPLETE)
     with requests.Session() as session:
         ask(gateway, session=session)
@@ -162,14 +162,14 @@ def test_a_redirect_to_another_server(streamguard_gateway: Serve) -> None:
 
 
 def test_redirects_may_be_refused(streamguard_gateway: Serve) -> None:
-    """With allow_redirects=False a redirect is an answer, and no event stream."""
+    """With allow_redirects=False a redirect is the response, and not an event stream."""
     run = ask(streamguard_gateway("headers 302 location: /there; content-type: text/html"), allow_redirects=False)
     assert type(run.error) is NotEventStreamError
     assert "302" in str(run.error)
 
 
 def test_redirects_without_end(streamguard_gateway: Serve) -> None:
-    """Redirects in a circle end with an error that says so, and leave nothing open."""
+    """Redirects in a circle end with an error that says so, and close all connections."""
     gateway = streamguard_gateway("headers 302 location: /again")
     run = ask(gateway)
     assert isinstance(run.error, TransportError)
@@ -186,7 +186,7 @@ def test_a_proxy(streamguard_gateway: Serve) -> None:
 
 
 def test_the_environments_proxy(streamguard_gateway: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Proxies of the environment are honoured as by requests, and not by a session with trust_env=False."""
+    """Proxies of the environment are used as by requests, and not by a session with trust_env=False."""
     proxy, gateway = streamguard_gateway(COMPLETE), streamguard_gateway(COMPLETE)
     monkeypatch.setenv("http_proxy", proxy.url)
     assert ask(gateway).error is None
