@@ -1,10 +1,18 @@
 """Small programs to supervise, and looks at what they leave behind."""
 
 import os
+import subprocess
 import sys
 import textwrap
+from collections.abc import Callable
 
 import psutil
+
+Start = Callable[..., "subprocess.Popen[bytes]"]
+"""Starts a program, and waits for its first line: the fixture `start`."""
+
+SLEEP = "say('ready')\ntime.sleep(60)"
+"""Code that prints a line and sleeps."""
 
 SLACK = 3.0
 """Seconds that a busy machine may add to what takes milliseconds."""

@@ -1,50 +1,20 @@
 """How busy a process tree is."""
 
 import shlex
-import subprocess
 import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, suppress
 
 import hypothesis.strategies as st
-import psutil
 import pytest
 from hypothesis import given
 
 from streamguard._core import monotonic
 from streamguard.dispatch._data.output_timeout import Activity
-from streamguard.dispatch._process.cpu_activity import ActivityProbe, Usage, cpu_used, process_tree
-from streamguard.dispatch._process.snapshot import take_snapshot
+from streamguard.dispatch._process.cpu_activity import ActivityProbe, Usage, cpu_used
 
 from ...helpers import wait_until
-from ..programs import python, shell
-
-Start = Callable[..., "subprocess.Popen[bytes]"]
+from ..programs import SLEEP, Start, python, shell
 
 BURN = "say('ready')\nwhile True: pass"
-SLEEP = "say('ready')\ntime.sleep(60)"
-
-
-@pytest.fixture
-def start() -> Iterator[Start]:
-    """Return a function that starts a program in a session of its own, and waits for its first line."""
-    with ExitStack() as stack:
-
-        def started(argv: list[str]) -> "subprocess.Popen[bytes]":
-            program = subprocess.Popen(argv, stdout=subprocess.PIPE, start_new_session=True)
-            stack.callback(_end, program)
-            assert program.stdout is not None
-            program.stdout.readline()
-            return program
-
-        yield started
-
-
-def _end(program: "subprocess.Popen[bytes]") -> None:
-    for process in [*process_tree(program.pid)]:
-        with suppress(psutil.NoSuchProcess):  # a child of its that has just ended by itself
-            process.kill()
-    program.communicate()
 
 
 def measured(probe: ActivityProbe, seconds: float = 0.3) -> Activity:
@@ -131,30 +101,3 @@ def test_a_zombie_is_dead(start: Start) -> None:
     wait_until(lambda: probe.activity() is Activity.DEAD)
     program.wait()
     assert probe.activity() is Activity.DEAD
-
-
-def test_evidence_shows_the_tree(start: Start) -> None:
-    """Each process of the tree is there with its state and CPU; one that has left the group is marked."""
-    program = start(shell("setsid sleep 60 & sleep 60 & sleep 0.1; echo ready; wait"))
-    evidence = take_snapshot(program.pid, stdout="the end", tools=("Bash",))
-    names = sorted((info.name, info.escaped) for info in evidence.processes)
-    assert names == [("sh", False), ("sleep", False), ("sleep", True)]
-    assert {info.state for info in evidence.processes} <= {"sleeping", "running"}  # on a busy machine one may be late
-    assert evidence.to_dict()["processes"][0]["pid"] == program.pid
-    assert (evidence.stdout, evidence.tools) == ("the end", ("Bash",))
-
-
-def test_evidence_shows_sockets(start: Start) -> None:
-    """Open sockets are there, with both addresses and their state: what it is waiting for."""
-    code = "import socket\ns = socket.create_server(('127.0.0.1', 0))\nc = socket.create_connection(s.getsockname())\n"
-    program = start(python(code + SLEEP))
-    sockets = take_snapshot(program.pid).sockets
-    assert {"LISTEN", "ESTABLISHED"} <= {socket.state for socket in sockets}
-    assert all(socket.local.startswith("127.0.0.1:") for socket in sockets)
-
-
-def test_evidence_of_what_is_gone_is_empty(start: Start) -> None:
-    """Nothing raises if the process has ended and was reaped."""
-    program = start(shell("echo ready"))
-    program.wait()
-    assert take_snapshot(program.pid).processes == ()
