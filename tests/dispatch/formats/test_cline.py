@@ -4,7 +4,7 @@ from typing import Any
 
 from streamguard.dispatch._data.turn_events import Kind
 
-from .test_formats import answer, brief, read
+from .frames import answer, brief, read
 
 
 def agent_event(kind: str, **fields: Any) -> dict[str, Any]:

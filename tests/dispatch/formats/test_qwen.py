@@ -6,7 +6,7 @@ import pytest
 
 from streamguard.dispatch._data.turn_events import Kind
 
-from .test_formats import answer, brief, delta, read, stream_event
+from .frames import answer, brief, delta, read, stream_event
 
 INIT = {"type": "system", "subtype": "init", "session_id": "s1", "model": "scripted", "permission_mode": "yolo"}
 BLOCK = stream_event({"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}})
