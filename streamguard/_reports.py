@@ -1,4 +1,4 @@
-"""What is reported of a stream, as plain frozen data. Pure; the recorder in `_stream` fills it in."""
+"""The report of a stream, as plain frozen data. Pure; the recorder in `_stream` fills it in."""
 
 import datetime
 from dataclasses import dataclass, field, replace
@@ -25,14 +25,14 @@ class PhaseMark:
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """The course of a stream, to be drawn. Times are seconds after the start of the call."""
+    """The course of a stream, for drawing. Times are seconds after the start of the call."""
 
     phases: tuple[PhaseMark, ...] = ()
     """In order: the first 128."""
     arrivals: tuple[float, ...] = ()
-    """When chunks that count arrived, one for each block read: all up to 512, beyond that an even selection of them."""
+    """When chunks that count arrived, one for each block read: all of up to 512, above that an even selection."""
     gaps: tuple[tuple[float, float], ...] = ()
-    """The longest gaps between such arrivals, at most 8, in order: when each began, and its seconds."""
+    """The longest gaps between such arrivals, at most 8, in order: the start of each, and its seconds."""
 
 
 _FINISH_REASONS = frozenset(
@@ -42,20 +42,20 @@ _FINISH_REASONS = frozenset(
         *("model_context_window_exceeded", "completed", "incomplete", "max_output_tokens"),
     }
 )
-"""The finish reasons in use: any other word may be any text of the server's."""
+"""The documented finish reasons. Any other word may be any text from the server."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamReport:
     """How a stream went. Frozen once the stream has ended; before that, a snapshot with outcome `"running"`.
 
-    Durations are seconds on the monotonic clock; `started_at` is a label of the wall clock. What never happened is None.
+    Durations are seconds on the monotonic clock; `started_at` is a time of the wall clock. What did not happen is None.
     """
 
     outcome: Outcome
     """completed, incomplete (accepted by `strict=False`), timeout, cancelled, closed (left early), error."""
     phase: str
-    """Where it stands or stopped: new, connect, response, first, idle, dead, retry, done."""
+    """The current or last phase: new, connect, response, first, idle, dead, retry, done."""
     attempts: int
     """Attempts started."""
     chunks: int
@@ -76,27 +76,27 @@ class StreamReport:
     """From the start of the call to its end (or to now)."""
     finish_reason: str | None
     usage: dict[str, Any] | None
-    """The server's token counts; None if it sent none. Never a guess."""
+    """The server's token counts; None if it sent none. Never an estimate."""
     abandoned_threads: int
     """Reader threads that could not be woken and were abandoned."""
     error_type: str | None
-    """Class name of what was raised."""
+    """Class name of the exception."""
     id: str
     """streamguard's own id of the call."""
     request_id: str | None
-    """The upstream's id of the (last) request."""
+    """The server's id of the (last) request."""
     name: str | None
     """The caller's name for the stream."""
     host: str
     started_at: datetime.datetime
     status_code: int | None = None
     max_byte_gap: float | None = None
-    """The longest time without a byte of body, heartbeats included, from the headers on: what `dead` limits."""
+    """The longest time without a byte of body, heartbeats included, from the headers on; `dead` limits it."""
     ended_by: EndedBy | None = None
     """What ended it; None while it runs. A stream that is complete, or accepted: done (the protocol's own last event), eof
     (the end of the body), end_grace, or idle (silence after the finish reasons). Else closed, cancelled, or error."""
     trace: Trace = field(default=Trace(), repr=False)
-    """When phases began and chunks came: what a notebook draws."""
+    """When phases began and chunks arrived: a notebook draws it."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return the report as plain data, without the trace."""
@@ -105,10 +105,10 @@ class StreamReport:
         return {**values, "started_at": self.started_at.isoformat()}
 
     def to_log(self) -> dict[str, Any]:
-        """Return what a log line may hold: no host, no text of the server's (`_OTHER` for an unknown finish reason)."""
-        told = {key: value for key, value in self.to_dict().items() if key not in ("host", "usage", "request_id")}
+        """Return the fields for a log line: no host, no text from the server (`_OTHER` for an unknown finish reason)."""
+        fields = {key: value for key, value in self.to_dict().items() if key not in ("host", "usage", "request_id")}
         known = self.finish_reason is None or self.finish_reason in _FINISH_REASONS
-        return told if known else {**told, "finish_reason": "_OTHER"}
+        return fields if known else {**fields, "finish_reason": "_OTHER"}
 
     def _repr_html_(self) -> str:
         rows = [
@@ -161,6 +161,6 @@ def _attempt(number: int, spans: tuple[Span, ...], trace: Trace) -> Lane:
 
 
 def _with_last_silence(lane: Lane, ended: float) -> Lane:
-    """Mark the silence that ended it: not a gap, because nothing came after it."""
+    """Mark the silence that ended it: it is not a gap, because no chunk followed."""
     began = max(lane.spans[-1].start, *lane.ticks[-1:], 0.0)
     return replace(lane, gaps=(*lane.gaps, (began, ended - began)))

@@ -1,6 +1,6 @@
-"""Draw timelines for notebooks and pages: lanes of spans as an inline SVG, and a card of numbers around it. Pure.
+"""Draw timelines for notebooks and pages: lanes of spans as an inline SVG, and a card with numbers around it. Pure.
 
-All text from users and servers is escaped; nothing is loaded from anywhere, and the output contains no script.
+All text from users and servers is escaped. The output loads nothing and contains no script.
 Each package builds its own lanes; this module only draws them.
 """
 
@@ -28,22 +28,22 @@ class Span:
     start: float
     end: float
     kind: str
-    """What it is: a phase or a status. It decides the colour, and is shown where the pointer rests."""
+    """A phase or a status. It decides the colour, and is in the tooltip."""
 
 
 @dataclass(frozen=True, slots=True)
 class Lane:
-    """A row of a timeline: bars, ticks on them, and stretches to point out."""
+    """A row of a timeline: bars, ticks on them, and gaps to highlight."""
 
     label: str
     spans: tuple[Span, ...]
     ticks: tuple[float, ...] = ()
     gaps: tuple[tuple[float, float], ...] = ()
-    """When each began, and its seconds."""
+    """The start of each, and its seconds."""
 
 
 def draw(lanes: Sequence[Lane], seconds: float) -> str:
-    """Return an SVG of *lanes* one below the other, on an axis from 0 to *seconds*, or as far as they reach."""
+    """Return an SVG of *lanes*, one below the other, on an axis from 0 to *seconds* or to the end of the last span."""
     ends = [span.end for lane in lanes for span in lane.spans]
     scale = (_WIDTH - _LABEL - 10) / max(1e-9, seconds, *ends, 0.0)
     height = len(lanes) * _ROW + _AXIS
@@ -56,7 +56,7 @@ def draw(lanes: Sequence[Lane], seconds: float) -> str:
 
 
 def card(title: str, outcome: str, why: str | None, rows: Sequence[tuple[str, str]], svg: str) -> str:
-    """Return a report as HTML: title, how it ended (and *why*), the drawing, and a table of *rows*."""
+    """Return a report as HTML: *title*, *outcome* (and *why*), the drawing *svg*, and a table of *rows*."""
     colour = _COLOURS.get(outcome, _GREY)
     ending = html.escape(outcome if why is None or why == outcome else f"{outcome} ({why})")
     left = '<td style="text-align:left">'

@@ -1,8 +1,7 @@
-"""Read an exception, ours or another library's: what happened, and may it be tried again?
+"""Classify an exception, ours or another library's: what failed, and whether it may be retried.
 
-Everything is decided by type, looking through `__cause__`, urllib3's `reason` and exceptions in `args`. Numbers and texts
-are not trusted: every requests exception is an `OSError`, a 401 included, and `errno` is usually None
-(python/cpython#109601).
+The type decides, of the exception and of those in its `__cause__`, urllib3's `reason` and `args`. Numbers and texts do not:
+every requests exception is an `OSError`, even a 401, and its `errno` is usually None (python/cpython#109601).
 """
 
 import collections
@@ -24,7 +23,7 @@ Kind = Literal["cancel", "deadline", "transport", "http", "server", "protocol", 
 Diagnosis = Literal["fail-fast", "retryable"]
 
 RETRYABLE_STATUS = frozenset({408, 425, 429, 500, 502, 503, 504, 529})
-"""HTTP statuses that a later attempt may not meet again (RFC 9110, RFC 8470, RFC 6585; 529 is "overloaded")."""
+"""HTTP statuses that may be gone at a later attempt (RFC 9110, RFC 8470, RFC 6585; 529 is "overloaded")."""
 
 _PASSING_SERVER_FAULTS = frozenset(
     {"overloaded_error", "rate_limit_error", "rate_limit_exceeded", "api_error", "server_error", "timeout_error"}
@@ -43,7 +42,7 @@ _CODES: tuple[tuple[type[BaseException], str], ...] = (
     (BrokenPipeError, "EPIPE"),
     (TimeoutError, "ETIMEDOUT"),
     (u3.NameResolutionError, "EAI_NONAME"),
-    (u3.NewConnectionError, "EIO"),  # no timeout, though urllib3 derives it from one
+    (u3.NewConnectionError, "EIO"),  # not a timeout, although urllib3 derives it from one
     (u3.ConnectTimeoutError, "ETIMEDOUT"),
     (u3.TimeoutError, "ETIMEDOUT"),
     (requests.Timeout, "ETIMEDOUT"),
@@ -70,20 +69,20 @@ _OTHER_TRANSPORT = (
 
 @dataclass(frozen=True, slots=True)
 class Classification:
-    """What an exception means for the decision about another attempt."""
+    """What an exception means for another attempt."""
 
     kind: Kind
     """Who or what failed."""
     diagnosis: Diagnosis
-    """`"retryable"`: a later attempt may succeed. `"fail-fast"`: it will not, or must not be made."""
+    """`"retryable"`: a later attempt may succeed. `"fail-fast"`: it cannot succeed, or must not be made."""
     transport_code: str | None = None
     """For transport faults, a name such as `"ETIMEDOUT"` or `"ECONNRESET"`."""
 
 
 def classify(exc: BaseException) -> Classification:
-    """Say what *exc* means. A cancel comes first, then a deadline: neither may ever be retried."""
+    """Return what *exc* means for a retry. A cancel decides first, then a deadline: neither is retried."""
     nest = list(causes_of(exc))
-    # A BaseException that is not an Exception is Ctrl-C, an exit, or the cancel of an event loop: a decision to stop.
+    # A BaseException that is not an Exception is Ctrl-C, an exit, or an event loop's cancel: a decision to stop.
     if _any(nest, (errors.StreamCancelledError, CancelledError)) or not all(isinstance(e, Exception) for e in nest):
         return Classification("cancel", "fail-fast")
     if _any(nest, errors.DeadlineExceededError):
@@ -99,7 +98,7 @@ def classify(exc: BaseException) -> Classification:
 
 
 def transport_code(exc: BaseException) -> str | None:
-    """Name the transport fault in *exc*, or return None if it is none."""
+    """Return the code of the transport fault in *exc*; None if there is none."""
     nest = list(causes_of(exc))
     for cause in nest:
         if isinstance(cause, errors.TransportError):
@@ -116,7 +115,7 @@ def transport_code(exc: BaseException) -> str | None:
 
 
 def _system_code(nest: list[BaseException]) -> str | None:
-    """Name what the operating system itself has refused, such as `"EMFILE"`; None if it is in none of the exceptions."""
+    """Return the code of the operating system's own error in *nest*, such as `"EMFILE"`; None if there is none."""
     for cause in nest:
         if isinstance(cause, OSError) and not isinstance(cause, requests.RequestException | u3.HTTPError):
             return errno.errorcode.get(cause.errno or 0, "EIO")
@@ -124,7 +123,7 @@ def _system_code(nest: list[BaseException]) -> str | None:
 
 
 def _foreign_code(exc: BaseException) -> str | None:
-    """Name the fault in an exception of httpx or grpc, which are known by their classes' names and not imported."""
+    """Return the code of an exception of httpx or grpc, found by the names of its classes: neither is imported."""
     for base in type(exc).__mro__:
         if base.__module__.partition(".")[0] in _HTTPX and base.__name__ in _HTTPX_CODES:
             return _HTTPX_CODES[base.__name__]
@@ -164,8 +163,8 @@ def http_status(exc: BaseException) -> int | None:
     # The exceptions of SDKs have `status_code`, those of urllib and aiohttp `status`, those of botocore a dict.
     own = (getattr(exc, name, None) for name in ("status_code", "status"))
     response = getattr(exc, "response", None)
-    told = response.get("ResponseMetadata") if isinstance(response, dict) else None
-    botocore = told.get("HTTPStatusCode") if isinstance(told, dict) else None
+    metadata = response.get("ResponseMetadata") if isinstance(response, dict) else None
+    botocore = metadata.get("HTTPStatusCode") if isinstance(metadata, dict) else None
     candidates = (*own, getattr(response, "status_code", None), botocore)
     return next((status for status in candidates if isinstance(status, int) and status >= 400), None)
 

@@ -1,4 +1,4 @@
-"""What streamguard raises.
+"""The exceptions of streamguard.
 
     StreamguardError
     ├── TransportError                       the wire failed: reset, refused, cut short, bad TLS (requests.RequestException)
@@ -6,21 +6,21 @@
     │       └── StreamInactivityTimeoutError     the open stream went silent
     ├── DeadlineExceededError                a total, ambient or step deadline passed (TimeoutError)
     │   └── TotalTimeoutError                ... that was a Session's own timeout= (requests.Timeout)
-    ├── StreamCancelledError                 the caller cancelled; no OSError
-    ├── IncompleteStreamError                the stream ended without saying that it was complete
+    ├── StreamCancelledError                 the caller cancelled; not an OSError
+    ├── IncompleteStreamError                the stream ended without its end marker
     │   └── EmptyStreamError                     ... and without a single chunk
     ├── InStreamError                        the server reported an error inside a 200 stream
-    ├── MalformedChunkError                  what came is not what was asked to be decoded
+    ├── MalformedChunkError                  the body is not what decode= expects
     ├── NotEventStreamError                  a 200 that is not an event stream
     ├── InvalidJSONError                     a good status, and a body that is not JSON (requests' own InvalidJSONError)
     │   └── ResponseValidationError          ... or JSON that validate= does not accept
     ├── HTTPStatusError                      status 400 and above (requests.HTTPError)
     ├── StepFailedError                      a chain's step has no value
-    └── UsageError                           a call that cannot be right (ValueError)
+    └── UsageError                           an invalid argument, or an invalid order of calls (ValueError)
 
 All but `DeadlineExceededError` itself, `StreamCancelledError`, `StepFailedError` and `UsageError` are requests exceptions.
-Messages name the host at most: never a full URL, a header, or the request's body. All of them pickle; what does not travel
-is `__cause__`, and the `response` of an `HTTPStatusError`.
+Messages name the host at most: never a full URL, a header, or the request's body. All of them pickle, but without
+`__cause__` and without the `response` of an `HTTPStatusError`.
 """
 
 import errno
@@ -50,9 +50,9 @@ __all__ = [
 
 
 class StreamguardError(Exception):
-    """Base of everything that streamguard raises on its own account.
+    """Base class of all exceptions of streamguard.
 
-    The attributes say how far the call got; an attribute that is unknown or does not apply is None.
+    The attributes say how far the call got. An attribute that is unknown or does not apply is None.
     """
 
     phase: str | None = None
@@ -60,7 +60,7 @@ class StreamguardError(Exception):
     limit: float | None = None
     """The limit that fired, in seconds."""
     elapsed: float | None = None
-    """Seconds that the fired limit had measured."""
+    """Seconds that the limit had measured when it fired."""
     lifetime: float | None = None
     """Seconds since the call started, all attempts and pauses included."""
     chunks: int | None = None
@@ -107,7 +107,7 @@ class TransportError(StreamguardError, requests.RequestException):
     """Raised when the connection failed: refused, reset, cut short, badly framed, or no valid certificate.
 
     `code` names the fault (`"ECONNRESET"`, `"ECONNREFUSED"`, `"EAI_NONAME"`, `"ECERT"`, `"EPROTO"`, …); `errno` is its
-    number where the system has one.
+    number, or None if the system has none.
     """
 
     code: str = "EIO"
@@ -143,15 +143,15 @@ class StreamInactivityTimeoutError(TransportTimeoutError):
 
 
 class DeadlineExceededError(StreamguardError, TimeoutError):
-    """Raised when an overall deadline passed; retrying would only multiply it.
+    """Raised when an overall deadline passed. It is not retried: each attempt would take as long again.
 
-    `scope` says whose deadline it was: `"total"` (this call's), `"ambient"` (a surrounding `deadline()` block's) or
-    `"step"` (a chain step's or a bounded call's).
+    `scope` is the kind of deadline: `"total"` (of this call), `"ambient"` (of a surrounding `deadline()` block) or
+    `"step"` (of a chain's step or a bounded call).
     """
 
     scope: str = "total"
     overran: bool = False
-    """Whether the function could not be stopped and is still running."""
+    """Whether the function could not be stopped and still ran when this was raised."""
 
     def __init__(self, message: str = "", **details: Any) -> None:
         TimeoutError.__init__(self, message)
@@ -160,7 +160,7 @@ class DeadlineExceededError(StreamguardError, TimeoutError):
 
 
 class TotalTimeoutError(DeadlineExceededError, requests.Timeout):
-    """Raised when a call of `streamguard.Session` took longer than its own `timeout=`, the whole of it."""
+    """Raised when a call of `streamguard.Session` took longer, as a whole, than its own `timeout=`."""
 
     def __init__(self, message: str = "", **details: Any) -> None:
         requests.RequestException.__init__(self, message)
@@ -169,10 +169,12 @@ class TotalTimeoutError(DeadlineExceededError, requests.Timeout):
 
 
 class StreamCancelledError(StreamguardError):
-    """Raised in the consumer's loop when the caller cancelled. Not an OSError: nothing should retry it."""
+    """Raised in the consumer's loop when the caller cancelled. Not an OSError, so that code that retries those does not
+    retry it.
+    """
 
     reason: object = None
-    """What was given to `cancel()`."""
+    """The argument of `cancel()`."""
 
 
 class _ProtocolError(StreamguardError, requests.RequestException):
@@ -182,7 +184,7 @@ class _ProtocolError(StreamguardError, requests.RequestException):
 
 
 class IncompleteStreamError(_ProtocolError):
-    """Raised, after all chunks were handed over, when the stream ended with neither end marker nor finish reason."""
+    """Raised, after all chunks, when the stream ended with neither an end marker nor a finish reason."""
 
 
 class EmptyStreamError(IncompleteStreamError):
@@ -190,16 +192,16 @@ class EmptyStreamError(IncompleteStreamError):
 
 
 class InStreamError(_ProtocolError):
-    """Raised for an error that the server reported inside a stream that had begun with status 200."""
+    """Raised for an error that the server reported inside a stream that began with status 200."""
 
     type: str | None = None
-    """The error's type as the server named it."""
+    """The type of the error, in the server's words."""
     code: str | int | None = None
-    """The error's code as the server gave it."""
+    """The code of the error, in the server's words."""
     body: str = ""
-    """The error frame as it came (at most 64 KiB)."""
+    """The error frame as it arrived (at most 64 KiB)."""
     status_code: int | None = None
-    """The HTTP status of the response: almost always 200, and no statement about the error."""
+    """The HTTP status of the response: almost always 200. It says nothing about the error."""
 
 
 class MalformedChunkError(_ProtocolError):
@@ -211,7 +213,7 @@ class NotEventStreamError(_ProtocolError):
 
     content_type: str | None = None
     body: str = ""
-    """How the body began (at most 512 bytes)."""
+    """The beginning of the body (at most 512 bytes)."""
 
 
 class InvalidJSONError(_ProtocolError, requests.exceptions.InvalidJSONError):
@@ -220,7 +222,7 @@ class InvalidJSONError(_ProtocolError, requests.exceptions.InvalidJSONError):
     status_code: int | None = None
     content_type: str | None = None
     body: str = ""
-    """How the body began (at most 512 bytes)."""
+    """The beginning of the body (at most 512 bytes)."""
 
 
 class ResponseValidationError(InvalidJSONError):
@@ -232,13 +234,13 @@ class HTTPStatusError(StreamguardError, requests.HTTPError):
 
     status_code: int | None = None
     headers: dict[str, str] = {}  # noqa: RUF012 - a default that is only read
-    """The response's headers."""
+    """The headers of the response."""
     body: str = ""
-    """The beginning of the response's body (at most 64 KiB, read for at most a second)."""
+    """The beginning of the body (at most 64 KiB, read for at most one second)."""
     retry_after: float | None = None
-    """Seconds that the server asked to wait, from `Retry-After`."""
+    """Seconds to wait, from the server's `Retry-After`."""
     request_id: str | None = None
-    """The upstream's own id of the request."""
+    """The server's id of the request."""
 
     def __init__(self, message: str = "", *, response: requests.Response | None = None, **details: Any) -> None:
         requests.HTTPError.__init__(self, message, response=response)
@@ -253,11 +255,11 @@ class StepFailedError(StreamguardError):
     status: str | None = None
     """timeout, error, skipped, or cancelled."""
     reason: str | None = None
-    """Why, in one of the words of `docs/status.md`. What the step raised is on its report, `result.steps[step].error`."""
+    """Why: one of the words of `docs/status.md`. The step's exception is in its report, `result.steps[step].error`."""
 
 
 class UsageError(StreamguardError, ValueError):
-    """Raised for arguments, or an order of calls, that cannot be right. Nothing was sent."""
+    """Raised for an invalid argument, or an invalid order of calls. No request was sent."""
 
 
 def _rebuild(cls: type[StreamguardError], message: str, state: dict[str, Any]) -> StreamguardError:

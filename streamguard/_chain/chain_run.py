@@ -13,7 +13,7 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeAlias
 
-from .._core.bounded import GRACE_SECONDS, left_behind
+from .._core.bounded import GRACE_SECONDS, count_abandoned
 from .._core.cancel import CancelToken, set_current_token
 from .._core.clock import monotonic
 from .._core.deadline import Deadline, deadline
@@ -243,7 +243,7 @@ class ChainRun:
     def _leave_behind(self, active: ActiveStep) -> None:
         active.overran = True
         if active.task is not None:
-            left_behind(active.task, kind="step")
+            count_abandoned(active.task, kind="step")
             self._stuck.append(active.task)
         self._finish(active, StepEnd(None, None, monotonic(), cancelled=True))
 
@@ -324,7 +324,7 @@ class ChainRun:
         for active in self._active:
             active.free()
             if active.task is not None:
-                left_behind(active.task, kind="step")
+                count_abandoned(active.task, kind="step")
 
     def _raise_bug(self) -> None:
         bug, self._bug = self._bug, None

@@ -1,4 +1,4 @@
-"""The kernel: one clock, one cancel, one outcome."""
+"""The kernel: clock, limits, deadlines, cancel tokens, bounded calls."""
 
 from .bounded import abandoned_threads, bounded_call
 from .cancel import CancelToken, current_token

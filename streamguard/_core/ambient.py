@@ -12,16 +12,16 @@ T = TypeVar("T")
 
 @dataclass(slots=True, eq=False)
 class _Entry(Generic[T]):
-    """One passage through a block: what it set, and what it found."""
+    """One use of a block: the value that it sets, and the entry that was innermost before."""
 
     value: T | None
     outer: "_Entry[T] | None"
     gone: bool = False
-    """Left out of order, so that it may still be the innermost one of some context."""
+    """Whether its block was left out of order. It may still be the innermost entry of some context."""
 
 
 class Ambient(Generic[T]):
-    """The innermost value in each context; None where no block is entered."""
+    """The innermost value in each context; None outside of all blocks."""
 
     def __init__(self, name: str) -> None:
         self._entries: contextvars.ContextVar[_Entry[T] | None] = contextvars.ContextVar(name, default=None)
@@ -43,7 +43,7 @@ class Ambient(Generic[T]):
 
 
 class Block(Generic[T]):
-    """Set an ambient value for the length of a `with` block. Leaving it in a foreign context restores without raising."""
+    """Set an ambient value for the length of a `with` block. Leaving it in another context does not raise."""
 
     __slots__ = ("_ambient", "_entry", "_token")
 
@@ -54,7 +54,7 @@ class Block(Generic[T]):
 
     def _enter(self, value: T | None) -> None:
         if self._token is not None:
-            raise UsageError("this block is already entered; make a new one")
+            raise UsageError("this block is already entered: make a new one for each `with` statement")
         self._entry = _Entry(value, self._ambient._innermost())
         self._token = self._ambient._entries.set(self._entry)
 

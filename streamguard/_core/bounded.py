@@ -1,8 +1,8 @@
 """Run a function for a bounded time, in a thread of its own.
 
-When the time is up, the call's token is cancelled, so that whatever registered with it (sockets, processes) is cut, and the
-function gets a short grace to return. Python cannot stop a thread that ignores this: it is abandoned and counted, and what
-it returns or raises later is dropped.
+When the time is up, the call's token is cancelled, which cuts everything that registered with it (sockets, processes). Then
+the function gets a short grace to return. Python cannot stop a thread that ignores this: the thread is abandoned and
+counted, and its later result or exception is dropped.
 """
 
 import functools
@@ -36,8 +36,8 @@ _DEFERRING: dict[Callable[[object], bool], str] = {
 
 _UNRUN = (AsyncGeneratorType, CoroutineType, GeneratorType)
 
-_left_behind: set[Callable[[], bool]] = set()
-"""For each thread that could not be stopped, what tells whether it still runs."""
+_abandoned: set[Callable[[], bool]] = set()
+"""For each thread that could not be stopped, a function that returns whether it still runs."""
 
 
 def bounded_call(
@@ -48,27 +48,27 @@ def bounded_call(
     grace: float = GRACE_SECONDS,
     name: str = "call",
 ) -> T:
-    """Return `fn(*args)`, or raise when it takes longer than *limit* seconds or the ambient deadline.
+    """Return `fn(*args)`; raise if it takes longer than *limit* seconds or the ambient deadline.
 
-    limit:  seconds; None: only the ambient deadline and the token bound it. 0 or less is already spent: fn never runs.
-    cancel: a token whose cancel ends the wait; default: the current one. fn runs under a child of it, `current_token`.
-    grace:  seconds that fn may take to leave once it is cancelled. Default 0.04.
-    name:   for the thread and in messages.
+    limit:  seconds. 0 or less is already spent: fn does not run. Default: None, only the ambient deadline and the token
+            bound the call.
+    cancel: a token that ends the wait when it is cancelled. fn runs under a child of it, which `current_token()` returns
+            there. Default: the current token.
+    grace:  seconds that fn may take to return once it is cancelled. Default: 0.04.
+    name:   the name of the call in messages, and of the thread. Default: `"call"`.
 
-    fn runs in a daemon thread, in a copy of the caller's context; what it raises propagates as it is.
+    fn runs in a daemon thread, in a copy of the caller's context. Its exceptions propagate unchanged.
 
-    Raises UsageError for an async or a generator function, whose call would only make what has still to run.
-
-    Raises `DeadlineExceededError` (scope `"step"` for *limit*, `"ambient"` for a surrounding `deadline()`), whose
-    `overran` says that fn is still running; `StreamCancelledError` when the token is cancelled. A result that comes after
-    the instant is late, and an error.
+    Raises UsageError for an async function or a generator function: calling one runs nothing. Raises
+    `DeadlineExceededError` (scope `"step"` for *limit*, `"ambient"` for a surrounding `deadline()`), also for a result that
+    arrives too late; its `overran` is True if fn still runs. Raises `StreamCancelledError` when the token is cancelled.
 
     Limits
-        Code that registers nothing with the token, and looks at nothing, goes on in its thread until it ends by itself.
+        A function that registers nothing with the token, and does not check it, runs in its thread until it returns.
     """
     if cancel is not None and not isinstance(cancel, CancelToken):
-        raise TypeError(f"cancel= takes a CancelToken, not {type(cancel).__name__}")
-    refuse_deferring(fn, "what bounded_call() shall run")
+        raise TypeError(f"cancel= must be a CancelToken, got {type(cancel).__name__}")
+    refuse_deferring(fn, "fn= of bounded_call()")
     seconds = seconds_of("limit", limit)
     own = None if seconds is None else Deadline.after(seconds)
     ambient = current_deadline()
@@ -107,10 +107,10 @@ def run_until(
     name: str = "call",
     reuse: bool = False,
 ) -> T:
-    """Return what *fn* returns before *until*; else raise `expired(overran)`. The heart of `bounded_call()`.
+    """Return what *fn* returns before *until*; else raise `expired(overran)`.
 
-    fn runs under a child of *parent*, its `current_token`, and with *until* as its ambient deadline. With *reuse* its
-    thread may have served other calls: for our own code, which leaves nothing behind in a thread.
+    fn runs under a child of *parent*, as its current token, and with *until* as its ambient deadline. With *reuse* its
+    thread may have run other calls: only for code of this package, which leaves nothing in a thread.
     """
     token = CancelToken() if parent is None else parent.child()
     try:
@@ -124,7 +124,7 @@ def run_until(
 
 def abandoned_threads() -> int:
     """Return how many threads that could not be stopped are still running in this process."""
-    return sum(is_running() for is_running in list(_left_behind))
+    return sum(is_running() for is_running in list(_abandoned))
 
 
 def refuse_deferring(fn: object, whose: str) -> None:
@@ -134,32 +134,32 @@ def refuse_deferring(fn: object, whose: str) -> None:
     for code in (fn, getattr(type(fn), "__call__", None)):  # noqa: B004 - its kind is asked for
         for defers, kind in _DEFERRING.items():
             if defers(code):
-                raise UsageError(f"{whose} is {kind}: calling it runs nothing. Give a plain function")
+                raise UsageError(f"{whose} is {kind}: calling it runs nothing. Pass a plain function")
 
 
 def refuse_unrun(value: T, whose: str) -> T:
-    """Return what *whose* function has returned; raise UsageError if that is a generator or a coroutine, still to be run.
+    """Return *value*, a result of *whose*; raise UsageError if it is a generator or a coroutine, which has not run yet.
 
-    Its type alone is asked: a lazy object would be evaluated here, outside of every limit.
+    Only its type is checked: comparing a lazy object would evaluate it here, outside of every limit.
     """
     kind = type(value)
     if kind not in _UNRUN:
         return value
     if isinstance(value, CoroutineType):
         value.close()  # else Python would warn that it was never awaited
-    raise UsageError(f"{whose} has returned a {kind.__name__}, which has still to run; return what comes of it")
+    raise UsageError(f"{whose} returned a {kind.__name__}, which has not run yet: return its result instead")
 
 
-def left_behind(task: Pump[Any] | Task, *, kind: str = "reader") -> None:
-    """Count the thread of *task* among those that could not be stopped; it was for a *kind*: reader, step, turn."""
+def count_abandoned(task: Pump[Any] | Task, *, kind: str = "reader") -> None:
+    """Count the thread of *task* as abandoned: it could not be stopped. *kind* is what it ran: reader, step, turn."""
     _count_while(task.thread.is_alive, kind)
 
 
 def _count_while(is_running: Callable[[], bool], kind: str) -> None:
-    for other in list(_left_behind):
+    for other in list(_abandoned):
         if not other():
-            _left_behind.discard(other)
-    _left_behind.add(is_running)
+            _abandoned.discard(other)
+    _abandoned.add(is_running)
     emit(ThreadAbandoned(kind=kind))
 
 
@@ -174,7 +174,7 @@ def _within(token: CancelToken, until: Deadline | None, fn: Callable[[], T]) -> 
 def _end_of(
     call: Call[T], until: Deadline | None, expired: Callable[[bool], BaseException], grace: float, name: str
 ) -> End[T]:
-    """Wait for the end of *call*; raise, once it is stopped, if its token or *until* comes first. Late is never success."""
+    """Wait for the end of *call*. If its token or *until* comes first, stop it and raise: no late result is returned."""
     try:
         end = call.wait(None if until is None else until.remaining())
     except BaseException:  # Ctrl-C, or an exception of a signal handler: abandon fn, and do not wait for it

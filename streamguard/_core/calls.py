@@ -1,4 +1,4 @@
-"""One call in a thread of ours: how it ended, and a stop that never waits for it for long."""
+"""One call in a thread of its own: how it ended, and a stop that waits a bounded time."""
 
 import queue
 from collections.abc import Callable
@@ -6,7 +6,7 @@ from typing import Generic, TypeVar
 
 from .cancel import CancelToken
 from .clock import monotonic
-from .cut_throttle import TURN_SECONDS, turns
+from .cut_throttle import CUT_SECONDS, cut_throttle
 from .forks import forks
 from .pump import End
 from .tasks import Task, run_in_worker
@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 class Call(Generic[T]):
-    """Run *fn* in a task. *token* is the call's own: cancelling it frees, at once, the thread that waits for the call."""
+    """Run *fn* in a task. *token* is the call's own: cancelling it frees the waiting thread at once."""
 
     def __init__(self, fn: Callable[[], T], token: CancelToken) -> None:
         self.token = token
@@ -29,7 +29,7 @@ class Call(Generic[T]):
         token.on_cancel(lambda: ends.put(None))
 
     def start(self, *, name: str, reuse: bool = False) -> None:
-        """Start in a thread called *name*, or with *reuse* in a worker that others used before, if one is free.
+        """Start in a thread called *name*, or with *reuse* in an idle worker if there is one.
 
         Raises StreamguardError if the interpreter cannot start a thread.
         """
@@ -39,7 +39,7 @@ class Call(Generic[T]):
             Task(self._run, name=name).start()
 
     def wait(self, seconds: float | None) -> End[T] | None:
-        """Return how it ended; None when the token was cancelled, or *seconds* (None: no limit) have passed."""
+        """Return how it ended; None if the token was cancelled, or *seconds* (None: no limit) have passed."""
         try:
             return take(self._ends, seconds)
         except queue.Empty:
@@ -48,14 +48,14 @@ class Call(Generic[T]):
     def stop(self, reason: object, grace: float) -> bool:
         """Cancel, wait at most *grace* seconds for the function to end, and return whether it has."""
         until = monotonic() + grace
-        with turns:
+        with cut_throttle:
             self.token.cancel(reason)
-            self._join(min(until, monotonic() + TURN_SECONDS))
+            self._join(min(until, monotonic() + CUT_SECONDS))
         self._join(until)
         return not self._running
 
     def is_running(self) -> bool:
-        """Return whether the function has still to end; in a forked child, which has not its thread, it has not."""
+        """Return whether the function still runs. In a forked child it does not: its thread stayed in the parent."""
         return self._running and self._forks == forks.count
 
     def _join(self, until: float) -> None:

@@ -2,7 +2,7 @@
 
 A token may be cancelled from any thread, from a signal handler, and from a finalizer that the collector runs in the middle
 of this very module. So there is no lock in it: the first reason is a `Once`, each closer belongs to the caller that pops
-it from a dict, and each waiter has a queue of its own. All three are single steps of the interpreter.
+it from a dict, and each waiter has its own queue. All three are single steps of the interpreter.
 """
 
 import itertools
@@ -44,7 +44,7 @@ class CancelToken:
 
     @property
     def reason(self) -> object:
-        """What the first `cancel()` gave as its reason; None while the token is live."""
+        """The reason of the first `cancel()`; None while the token is live."""
         return self._reason.value
 
     def cancel(self, reason: object = "cancelled") -> bool:
@@ -59,9 +59,9 @@ class CancelToken:
         return True
 
     def on_cancel(self, closer: Closer) -> Closer:
-        """Have *closer* called, once, when the token is cancelled; at once if it already is.
+        """Call *closer* once when the token is cancelled; at once if it already is.
 
-        Returns a function that takes the registration back. Closers run in the cancelling thread, the latest first: they
+        Returns a function that removes the registration. Closers run in the cancelling thread, the latest first: they
         must be quick, and must not wait for that thread.
         """
         key = next(self._keys)
@@ -77,10 +77,10 @@ class CancelToken:
 
     def wait(self, seconds: float | None = None) -> bool:
         """Sleep up to *seconds* (None: without end); return True as soon as the token is cancelled."""
-        bell: queue.SimpleQueue[None] = queue.SimpleQueue()
-        unregister = self.on_cancel(lambda: bell.put(None))
+        wakes: queue.SimpleQueue[None] = queue.SimpleQueue()
+        unregister = self.on_cancel(lambda: wakes.put(None))
         try:
-            take(bell, seconds)
+            take(wakes, seconds)
         except queue.Empty:
             return self.cancelled
         finally:
@@ -96,10 +96,10 @@ class CancelToken:
         return _Active(self)
 
     def child(self) -> "CancelToken":
-        """Return a token that is cancelled with this one, but whose own cancel stays its own.
+        """Return a token that is cancelled with this one, and that can be cancelled without this one.
 
-        Call `detach()` on it (or use it in a `with` statement) when its work ends: a long-lived token would otherwise keep
-        every child it ever had.
+        Call `detach()` on it (or use it in a `with` statement) when its work ends: otherwise a long-lived token keeps all
+        of its children.
         """
         child = CancelToken()
         child._forget_parent = self.on_cancel(lambda: child.cancel(self.reason))
@@ -140,8 +140,8 @@ _ambient: Ambient[CancelToken] = Ambient("streamguard_token")
 def current_token() -> CancelToken | None:
     """Return the token that the surrounding call works under, or None.
 
-    It is that of a `bounded_call()`, a chain's step, a Session's call, or of `with token.active():`. Streams, bounded calls
-    and Session calls that start under it end when it is cancelled.
+    It is the token of a `bounded_call()`, a chain's step, a Session's call, or of `with token.active():`. Streams, bounded
+    calls and Session calls that start under it end when it is cancelled.
     """
     return _ambient.get()
 

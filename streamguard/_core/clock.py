@@ -1,10 +1,10 @@
-"""The clocks that no test tool can freeze: `monotonic` for every limit, `wall` for what a server dates.
+"""Clocks that test tools do not freeze: `monotonic` for every limit, `wall` for dates.
 
 freezegun replaces `time.monotonic` wherever a module holds it, and hands the fake one to modules imported while time is
-frozen. It leaves `clock_gettime` alone, so every limit of streamguard is measured with that where the system has it.
+frozen. It leaves `clock_gettime` alone, so streamguard measures every limit with that, if the system has it.
 
 Limits
-    Windows has no `clock_gettime`: there `time.monotonic` serves, and a module imported under a frozen clock keeps it.
+    Windows has no `clock_gettime`: there `time.monotonic` is used, and a module imported under a frozen clock keeps it.
     On Linux the monotonic clock stands still while the machine is suspended: sleeping laptops do not use up limits.
 """
 

@@ -1,24 +1,24 @@
-"""Turns, for what takes far longer when all do it at once.
+"""Limit how many threads cut at a time.
 
-When a thousand limits fire in one instant, two thousand threads want the one interpreter. Each that waits for it wakes
-every few milliseconds to ask, and its holder releases it at each system call: the machine is busy with little else.
-So a few of them cut at a time, and the others sleep.
+When a thousand limits fire in one instant, two thousand threads compete for the interpreter lock. Each waiting thread wakes
+every few milliseconds to request it, and its holder releases it at each system call, so that little else runs. A few
+threads at a time are faster, while the others sleep.
 """
 
 import queue
 from types import TracebackType
 
-TURN_SECONDS = 0.002
-"""How long a thread that is being stopped may make others wait that want to stop theirs."""
+CUT_SECONDS = 0.002
+"""How long one thread that is being stopped may delay the other cuts."""
 _STUCK_SECONDS = 0.5
 
 
-class Turns:
-    """A context manager that *count* threads at a time are in, and the others wait for.
+class CutThrottle:
+    """A context manager that at most *count* threads are in at a time, while the others wait.
 
-    When no turn has come to its end for half a second, those that wait go in, one each: who has one may be stuck, or may
-    have lost it to an exception of a signal handler's. No semaphore is in it: a handler that comes in while one is locked
-    could not pass it.
+    If no thread has left it for half a second, the waiting threads enter: a thread inside may be stuck, or an exception of
+    a signal handler may have lost its place. It uses no semaphore: a handler that interrupts one while it is locked would
+    block.
     """
 
     def __init__(self, count: int) -> None:
@@ -28,7 +28,7 @@ class Turns:
 
     @property
     def _free(self) -> "queue.SimpleQueue[None]":
-        """The free turns. Made when the first is taken: gevent may have patched queues by then."""
+        """The free places. Made when the first is taken: gevent may have patched queues by then."""
         try:
             return self._made["free"]
         except KeyError:
@@ -52,9 +52,9 @@ class Turns:
     def __exit__(
         self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self._ended += 1  # not exact, between threads, but never the same as before
+        self._ended += 1  # not exact between threads, but never the same as before
         self._free.put(None)
 
 
-turns = Turns(2)
-"""For cuts: more of them at a time were slower, with two cores and with one interpreter lock."""
+cut_throttle = CutThrottle(2)
+"""For all cuts of the process. More than two at a time are slower: they share one interpreter lock."""

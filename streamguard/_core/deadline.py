@@ -1,7 +1,7 @@
 """Deadlines: one monotonic instant, and the ambient one that a `with deadline(...)` block sets.
 
 Nesting only tightens. A stream, call or chain captures the ambient deadline once, when it starts; leaving the block does
-not set it free.
+not release it.
 """
 
 from dataclasses import dataclass
@@ -15,17 +15,17 @@ from .limits import seconds_of
 
 @dataclass(frozen=True, slots=True, order=True)
 class Deadline:
-    """One instant on the monotonic clock, after which nothing may go on."""
+    """One instant on the monotonic clock, after which nothing may continue."""
 
     at: float
     """The instant, as `streamguard._core.clock.monotonic()` counts."""
 
     @classmethod
     def after(cls, seconds: float | str | timedelta) -> "Deadline":
-        """Return the instant *seconds* from now; 0 or less is an instant already gone."""
+        """Return the instant *seconds* from now; with 0 or less it has already passed."""
         value = seconds_of("seconds", seconds)
         if value is None:
-            raise UsageError("a Deadline needs a number of seconds; to have none, set none")
+            raise UsageError(f"seconds= must be a number of seconds, got {seconds!r}: without a limit, use no Deadline")
         return cls(monotonic() + value)
 
     @classmethod
@@ -39,7 +39,7 @@ class Deadline:
 
     @property
     def expired(self) -> bool:
-        """Whether the instant has come."""
+        """Whether the instant has passed."""
         return monotonic() >= self.at
 
     def clamp(self, limit: float | None) -> float:
@@ -56,15 +56,15 @@ def current_deadline() -> Deadline | None:
 
 
 class deadline(Block[Deadline]):
-    """Bound everything of streamguard's in the block by one deadline, *seconds* from entering it.
+    """Bound every call of streamguard in the block by one deadline, *seconds* after the block is entered.
 
-    A surrounding deadline that is nearer stays in force. None adds no deadline; a `Deadline` is taken as it is. The block
-    itself is not interrupted, and leaving it late raises nothing: ask the value that `with` gives you (a `Deadline`, or
-    None).
+    A surrounding deadline that is nearer stays in force. None adds no deadline; a `Deadline` is used as it is. `with`
+    returns the deadline in force (a `Deadline`, or None). The block itself is not interrupted, and leaving it late raises
+    nothing: check `expired`.
 
     Limits
-        Threads that you start yourself do not see it, unless you run them in a copied context, or give them the
-        `Deadline` and have them enter a block of their own.
+        Threads that you start yourself do not see it, unless you run them in a copied context, or pass them the `Deadline`
+        for a block of their own.
     """
 
     __slots__ = ("_seconds",)
@@ -83,7 +83,7 @@ class deadline(Block[Deadline]):
 
 
 class shield(Block[Deadline]):
-    """Let the block run without the ambient deadline: for clean-up that must not be cut short."""
+    """Run the block without the ambient deadline: for clean-up that must not be cut short."""
 
     __slots__ = ()
 

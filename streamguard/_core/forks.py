@@ -1,4 +1,4 @@
-"""Notice a fork without a system call: `os.getpid()` for each chunk would cost as much as the chunk's own bookkeeping."""
+"""Notice a fork without a system call: `os.getpid()` for each chunk costs as much as the chunk's own bookkeeping."""
 
 import os
 
@@ -13,7 +13,7 @@ class _Forks:
         self._watching = False
 
     def watch(self) -> None:
-        """Begin to count; once a process is enough. Not done at import, for it cannot be undone."""
+        """Start to count, once for each process. Not done at import, because it cannot be undone."""
         if not self._watching and hasattr(os, "register_at_fork"):
             self._watching = True
             os.register_at_fork(after_in_child=self._forked)

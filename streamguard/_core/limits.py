@@ -1,6 +1,6 @@
-"""What may take how long: the limits of one call, where each came from, and whether they fit together.
+"""The limits of one call: their values, where each came from, and whether they fit together.
 
-Pure but for one look at the environment when a `Timeouts` is made.
+Pure, except that making a `Timeouts` reads the environment.
 """
 
 import math
@@ -20,7 +20,7 @@ Limit = float | str | timedelta | None
 
 
 class NotGiven:
-    """The type of `NOT_GIVEN`, which tells "left out" from None."""
+    """The type of `NOT_GIVEN`, which distinguishes an argument that is left out from None."""
 
     def __repr__(self) -> str:
         return "NOT_GIVEN"
@@ -123,16 +123,16 @@ class Timeouts:
 
     @classmethod
     def off(cls) -> "Timeouts":
-        """Return limits of which none ever fires."""
+        """Return limits that never fire."""
         return cls(connect=None, response=None, first=None, idle=None, dead=None, total=None)
 
     def replace(self, **limits: Limit | NotGiven) -> "Timeouts":
-        """Return these limits with those in *limits* in their place; `NOT_GIVEN` ones stay as they are."""
+        """Return a copy with *limits* in place of those of the same names; `NOT_GIVEN` ones stay as they are."""
         given: dict[str, Any] = {name: value for name, value in limits.items() if not isinstance(value, NotGiven)}
         return Timeouts(**{**self._given, **given}) if given else self
 
     def source(self, name: str) -> str:
-        """Say where the limit *name* came from: "argument", "configure()", an environment variable, "default"."""
+        """Return where the limit *name* came from: "argument", "configure()", an environment variable, "default"."""
         return self._sources[name]
 
     def __setattr__(self, name: str, value: object) -> None:
@@ -155,14 +155,14 @@ class Timeouts:
 
 
 def configure(**limits: Limit | NotGiven) -> None:
-    """Set this process's own defaults for limits: `configure(idle=60, total=600)`.
+    """Set the default limits of this process: `configure(idle=60, total=600)`.
 
-    They stand between the arguments of a call and the environment. `NOT_GIVEN` takes one back. Raises TypeError or
-    UsageError, naming the limit, for a value that no limit can have.
+    The arguments of a call override them; they override the environment. `NOT_GIVEN` removes one. Raises TypeError or
+    UsageError, naming the limit, for an invalid value.
     """
     unknown = limits.keys() - LIMITS.keys()
     if unknown:
-        raise TypeError(f"configure() knows no {min(unknown)}=; it takes {', '.join(LIMITS)}")
+        raise TypeError(f"unknown limit {min(unknown)}=: expected {', '.join(LIMITS)}")
     new = {name: seconds_of(name, value) for name, value in limits.items() if not isinstance(value, NotGiven)}
     for name in limits:
         _configured.pop(name, None)
@@ -185,8 +185,8 @@ def parse_duration(text: str) -> float:
 def seconds_of(name: str, value: Limit, *, source: str = "argument") -> float | None:
     """Return the limit *name* in seconds; None, infinity and `"off"` are off.
 
-    Raises TypeError for another type (bool included), UsageError for NaN, for a number too large for a float, and for text
-    that is not a duration; the message names the limit and its source. Warns about a bare number above a day.
+    Raises TypeError for another type (bool included), and UsageError for NaN, for a number too large for a float, and for
+    text that is not a duration; the message names the limit and its source. Warns about a bare number above a day.
     """
     if isinstance(value, timedelta):
         return value.total_seconds()
@@ -204,9 +204,9 @@ def seconds_of(name: str, value: Limit, *, source: str = "argument") -> float | 
     try:
         seconds = float(value)
     except OverflowError:
-        raise UsageError(f"{name}= is too large for a number of seconds; None is off ({source})") from None
+        raise UsageError(f"{name}= is too large for a number of seconds: pass None for no limit ({source})") from None
     if math.isnan(seconds):
-        raise UsageError(f"{name}= is not a number of seconds: nan ({source})")
+        raise UsageError(f"{name}= must be a number of seconds, got nan ({source})")
     _warn_above_a_day(name, seconds)
     return None if seconds == math.inf else seconds
 

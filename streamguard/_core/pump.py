@@ -1,8 +1,8 @@
 """A reader thread that fills a queue, and a consumer that never waits longer than it wants to.
 
-The reader's function gets a `Feed` and nothing else of ours, so that it never keeps the consumer's object alive. Whatever
-it puts arrives in order; what it returns or raises becomes the `End` marker. Cancelling the token puts an `End` at once,
-from the cancelling thread: the consumer is free even if the reader cannot be woken.
+The reader's function gets only a `Feed`, so that it never keeps the consumer's object alive. Items arrive in order; the
+function's result or exception becomes the `End` marker. Cancelling the token puts an `End` at once, from the cancelling
+thread: the consumer is free even if the reader cannot be woken.
 """
 
 import functools
@@ -16,7 +16,7 @@ from typing import Any, Generic, TypeVar
 from ..classify import walk
 from ..errors import StreamguardError
 from .cancel import CancelToken
-from .cut_throttle import TURN_SECONDS, turns
+from .cut_throttle import CUT_SECONDS, cut_throttle
 from .tasks import Task
 from .waits import take
 
@@ -28,7 +28,7 @@ _CAPACITY = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class End(Generic[R]):
-    """The reader's last word: what it returned, or what it raised."""
+    """The last item of the reader: its result, or its exception."""
 
     result: R | None = None
     failure: BaseException | None = None
@@ -77,9 +77,9 @@ class Feed:
 
 
 class Pump(Generic[R]):
-    """Run *read* in a daemon thread of its own and hand what it puts to the consumer.
+    """Run *read* in a daemon thread of its own and pass its items to the consumer.
 
-    The thread runs in a copy of the context that the pump is made in. *token* is the pump's own: cancelling it ends the
+    The thread runs in a copy of the context in which the pump is made. *token* is the pump's own: cancelling it ends the
     pump.
     """
 
@@ -112,9 +112,9 @@ class Pump(Generic[R]):
 
     def stop(self, reason: object, grace: float) -> bool:
         """Cancel, wait at most *grace* seconds for the thread, and return whether it is gone."""
-        with turns:
+        with cut_throttle:
             self.token.cancel(reason)
-            gone = self.join(min(grace, TURN_SECONDS))
+            gone = self.join(min(grace, CUT_SECONDS))
         return gone or self.join(grace)
 
     def join(self, grace: float) -> bool:
@@ -138,7 +138,7 @@ def _stopper(items: "queue.SimpleQueue[Any]", feed: Feed) -> Callable[[], None]:
 def forget_frames(exc: BaseException) -> None:
     """Drop the local variables of the finished frames that *exc* and its causes came through.
 
-    They hold queues and sockets, often the exception itself, and would keep all of that until the collector comes.
+    They hold queues and sockets, often the exception itself, and would keep them alive until the next garbage collection.
     """
     for cause in walk(exc, lambda inner: (inner.__cause__, inner.__context__)):
         traceback.clear_frames(cause.__traceback__)
@@ -148,7 +148,7 @@ def _run(read: Callable[[Feed], R], feed: Feed) -> None:
     try:
         _put_end(feed, End(read(feed)))
     except BaseException as exc:
-        # The consumer raises it. After a cut it is only the noise of that.
+        # The consumer raises it. After a cut it is only a consequence of the cut.
         if not feed.token.cancelled:
             forget_frames(exc)
             _put_end(feed, End(failure=exc))

@@ -1,4 +1,4 @@
-"""Has it been quiet for too long? Pure: the time is an argument."""
+"""Measure silence against a limit. Pure: the time is an argument."""
 
 from enum import Enum
 from typing import Final
@@ -19,10 +19,10 @@ FIRED: Final = Fired.FIRED
 class SilenceClock:
     """Measure silence against a limit (seconds; None: never too long).
 
-    The caller says what time it is, on any clock that only runs forward. A stream passes the time that its consumer spent
+    The caller passes the time, on any clock that only runs forward. A stream passes the time that its consumer spent
     *waiting*, so that a consumer that pauses for a minute does not make the server look silent.
 
-    The measurement decides, never the mere fact that a wait ended: `due()` may be asked early and as often as one likes.
+    The measurement decides, not the end of a wait: `due()` may be called early and at any rate.
     """
 
     __slots__ = ("limit", "since")

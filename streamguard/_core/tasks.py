@@ -1,4 +1,4 @@
-"""The threads of this package: each runs in the context of its maker, has a name, and does the thread hooks at its end.
+"""The threads of this package: each has a name, a copy of its maker's context, and runs the thread hooks at its end.
 
 A new thread costs nearly as much as a request on a warm connection. So `run_in_worker()` uses a worker that has just
 finished another task; a worker waits a tenth of a second for its next one, and then ends.
@@ -55,7 +55,7 @@ class _Job:
 class Task:
     """Run *run* in a daemon thread called `streamguard-NAME`, in a copy of the context that the task is made in.
 
-    What *run* raises is not caught here: it is a bug, and goes to `threading.excepthook`.
+    An exception of *run* is not caught here: it is a bug, and goes to `threading.excepthook`.
     """
 
     __slots__ = ("_job", "thread")
@@ -81,8 +81,7 @@ class Task:
         if self.thread is threading.current_thread():
             return False
         if self.thread.ident is not None:
-            # In the instant between its first step and the end of start() it cannot be joined. It will find that it is
-            # stopped, as one that has not begun.
+            # Between its first step and the end of start() it cannot be joined; it checks itself whether it is stopped.
             with contextlib.suppress(RuntimeError):
                 self.thread.join(seconds)
         return not self.thread.is_alive()
@@ -98,7 +97,7 @@ class _Workers:
 
     def __init__(self) -> None:
         self._idle: list[_Mailbox] = []
-        """Of those that wait. Taking one out is a single step of the interpreter, and only its taker fills it."""
+        """Those of the waiting threads. Taking one out is a single step of the interpreter; only its taker fills it."""
         self._forks = 0
 
     def run(self, job: _Job) -> None:
@@ -127,7 +126,7 @@ def _next_job(mailbox: _Mailbox, idle: list[_Mailbox]) -> _Job | None:
     except queue.Empty:
         try:
             idle.remove(mailbox)
-        except ValueError:  # taken out this very moment: a job is on its way
+        except ValueError:  # taken out in this instant: a job is on its way
             return mailbox.get()
     return None
 

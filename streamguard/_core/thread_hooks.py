@@ -1,4 +1,4 @@
-"""What each thread of ours does last: the clean-up of what a framework keeps for that thread."""
+"""Functions that run at the end of each thread of this package: a framework's clean-up for that thread."""
 
 from collections.abc import Callable
 
@@ -11,14 +11,14 @@ _actions: list[Callable[[], object]] = []
 def at_thread_end(action: Callable[[], object]) -> None:
     """Call *action* at the end of each thread of this package: the caller's code may have run in it.
 
-    Registering the same function again changes nothing. What it raises is logged by its type, and stops nothing.
+    Registering the same function again changes nothing. The type of its exception is logged, and the others still run.
     """
     if action not in _actions:
         _actions.append(action)
 
 
 def run_thread_hooks() -> None:
-    """Call what was registered, in the thread that is done."""
+    """Call the registered functions, in the thread that ends."""
     for action in _actions:
         try:
             action()

@@ -1,8 +1,8 @@
 """Waits in which signal handlers run.
 
-The handlers of signals run in the main thread. A signal that comes in the instant before that thread begins to wait does
-not end the wait: CPython calls the handler when the wait is over, and Ctrl-C would be noticed when the limit fires. So the
-main thread waits half a second at a time.
+The handlers of signals run in the main thread. A signal that arrives just before that thread starts to wait does not end
+the wait: CPython calls the handler when the wait is over, so that Ctrl-C would take effect only when the limit fires. So
+the main thread waits half a second at a time.
 """
 
 import queue
@@ -41,7 +41,7 @@ def _end_of(seconds: float | None) -> float | None:
 
 
 def _part(left: float | None) -> float | None:
-    """Return the timeout of the next part of a wait of which so many seconds are left."""
+    """Return the timeout of the next part of a wait with *left* seconds left."""
     if (left is None or left > _PART_SECONDS) and threading.current_thread() is threading.main_thread():
         return _PART_SECONDS
     return longest_wait(left)

@@ -40,7 +40,7 @@ class Recorder:
         self.max_byte_gap: float | None = None
         self.gaps = GapCounts()
         self._summary = summary
-        self.left_behind: set[int] = set()
+        self.count_abandoned: set[int] = set()
         """The attempts whose thread could not be woken."""
         self.request_id: str | None = None
         self.status_code: int | None = None
@@ -136,7 +136,7 @@ class Recorder:
             lifetime=self.lifetime,
             finish_reason=finish_reason,
             usage=usage,
-            abandoned_threads=len(self.left_behind),
+            abandoned_threads=len(self.count_abandoned),
             error_type=error_type,
             id=self.id,
             request_id=self.request_id,

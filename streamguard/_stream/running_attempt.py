@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 
 import requests
 
-from .._core.bounded import GRACE_SECONDS, left_behind
+from .._core.bounded import GRACE_SECONDS, count_abandoned
 from .._core.cancel import CancelToken
 from .._core.clock import monotonic
 from .._core.deadline import Deadline, deadline
@@ -113,8 +113,8 @@ class RunningAttempt:
         """Stop the attempt that is running, if one is, and count its thread if it stays. From any thread."""
         pump, self._pump = self._pump, None
         if pump is not None and not pump.stop("cut", GRACE_SECONDS):
-            self._recorder.left_behind.add(self._recorder.attempts)
-            left_behind(pump)
+            self._recorder.count_abandoned.add(self._recorder.attempts)
+            count_abandoned(pump)
 
     def forget(self) -> None:
         """Drop what the attempt that failed has left to judge: the pause before the next one begins."""

@@ -1,4 +1,4 @@
-"""Report what happens: to hooks, to the log by default, to Prometheus and OpenTelemetry if they are installed.
+"""Report events: to hooks, to the log by default, to Prometheus and OpenTelemetry if they are installed.
 
 The adapters are `streamguard.telemetry.prometheus.PrometheusHook` (`pip install 'streamguard[prometheus]'`) and
 `streamguard.telemetry.otel.OpenTelemetryHook` (`pip install 'streamguard[otel]'`).

@@ -1,9 +1,9 @@
-"""The events that hooks get: one frozen object for each thing that happened.
+"""The events that hooks receive: one frozen object for each.
 
-Nothing here holds a URL, a header, an argument, a body, or another program's error text: of errors only the type's name.
-Ids tell two of a kind apart in a log or a trace; they are unbounded, so never make one the label of a metric. All that is
-a constant in your program (names of runs, steps, members, pools) or one of a few words (outcome, phase, status, reason,
-kind, error type) may be a label. Times are seconds.
+No event holds a URL, a header, an argument, a body, or the text of an error: only the name of its type. Ids identify a
+stream, run or turn in a log or a trace; they are unbounded, so never make one the label of a metric. Constants of your
+program (names of runs, steps, members, pools) and fields with a few values (outcome, phase, status, reason, kind, error
+type) may be labels. Times are seconds.
 """
 
 from collections.abc import Callable, Mapping
@@ -43,34 +43,34 @@ GAP_BOUNDS = tuple(0.01 * 2**power for power in range(14))
 """Upper bounds, in seconds, of the buckets of `StreamFinished.gaps`: 0.01, doubled up to 81.92 (OpenTelemetry's GenAI)."""
 
 Gaps = tuple[tuple[int, float], ...]
-"""For each bucket of `GAP_BOUNDS`, and one above them: how many gaps, and how long they were together."""
+"""For each bucket of `GAP_BOUNDS`, and one above them: the number of gaps, and the sum of their seconds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Upstream:
-    """What may be reported of a stream's server."""
+    """A stream's server, without anything secret."""
 
     address: str
     """The host's name, without port, user or path."""
     port: int | None = None
     model: str | None = None
-    """The payload's `"model"`, if it looks like the name of one: a short word."""
+    """The payload's `"model"`, if it is one short word."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamStarted:
-    """A stream begins, in the thread and context of its consumer."""
+    """A stream starts, in the thread and context of its consumer."""
 
     id: str
     name: str | None
     operation: str | None
-    """`"chat"` for a call of a model (it decodes as one, or its payload names a model); None for any other stream."""
+    """`"chat"` for a call of a model (its `decode=` or its payload's `"model"` shows it); None for any other stream."""
     upstream: Upstream
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptStarted:
-    """A stream's request is about to be sent. Entered as a hook's `scope` while the reader thread is made."""
+    """A stream's request is about to be sent. A hook's `scope` gets it while the reader thread is made."""
 
     id: str
     """The stream's."""
@@ -81,7 +81,7 @@ class AttemptStarted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptFinished:
-    """One attempt of a stream is over, well or not."""
+    """One attempt of a stream has ended, with or without an error."""
 
     id: str
     name: str | None
@@ -98,10 +98,10 @@ class StreamStalled:
     phase: str
     """connect, response, first, idle or dead."""
     fired: bool
-    """Whether the limit was used up, and the attempt stopped; False is the warning at half of it."""
+    """True if the limit was used up and the attempt was stopped; False for the warning at half of the limit."""
     limit: float | None
     silence: float | None
-    """None where requests' or the system's own timeout fired, which does not say."""
+    """None if a timeout of requests or of the system fired, which does not report it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,7 +111,7 @@ class StreamRetry:
     id: str
     name: str | None
     attempt: int
-    """The one that failed."""
+    """The attempt that failed."""
     error_type: str
     phase: str
     pause: float
@@ -119,9 +119,9 @@ class StreamRetry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamFinished:
-    """A stream has ended, well or not. Its report is frozen.
+    """A stream has ended, with any outcome. Its report is frozen.
 
-    *Limits*: the report holds the server's own `request_id` and `usage`; `to_log()` is what a log may hold of it.
+    *Limits*: the report holds the server's own `request_id` and `usage`; write only `to_log()` of it to a log.
     """
 
     report: StreamReport
@@ -130,14 +130,14 @@ class StreamFinished:
     gaps: Gaps
     """The times between two chunks that count."""
     deadline: str | None = None
-    """The scope of the deadline that ended it: `"total"`, its own, or `"ambient"`, a surrounding one; None: none did."""
+    """The scope of the deadline that ended it: `"total"`, its own, or `"ambient"`, a surrounding one; else None."""
     total: float | None = None
     """The `total=` that fired, in seconds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunStarted:
-    """A chain's run begins."""
+    """A chain's run starts."""
 
     id: str
     run: str
@@ -146,7 +146,7 @@ class RunStarted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepStarted:
-    """A step is about to run. Entered as a hook's `scope` while the step's thread is made."""
+    """A step is about to run. A hook's `scope` gets it while the step's thread is made."""
 
     id: str
     """The run's."""
@@ -156,7 +156,7 @@ class StepStarted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepBudgetReduced:
-    """A step got less time than its own limit, for the run's deadline is nearer."""
+    """A step gets less time than its own limit, because the run's deadline is nearer."""
 
     id: str
     run: str
@@ -173,7 +173,7 @@ class StepRetry:
     run: str
     step: str
     attempt: int
-    """The one that failed."""
+    """The attempt that failed."""
     error_type: str
 
 
@@ -185,11 +185,11 @@ class StepFallback:
     run: str
     step: str
     reason: str
-    """Why the step itself gave none."""
+    """Why the step has no result."""
     fallback: str | None
     """The fallback's name."""
     details: Mapping[str, Any] = field(default_factory=dict)
-    """What a log may hold of the step's report."""
+    """The fields of the step's report that may be logged."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -205,7 +205,7 @@ class StepFinished:
     seconds: float
     error_type: str | None = None
     details: Mapping[str, Any] = field(default_factory=dict)
-    """What a log may hold of the step's report."""
+    """The fields of the step's report that may be logged."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -215,12 +215,12 @@ class RunFinished:
     id: str
     run: str
     status: str | None
-    """completed, completed_with_fallback, waiting_external_service, cancelled (by Ctrl-C, too); None if a bug ended it."""
+    """completed, completed_with_fallback, waiting_external_service, cancelled (also by Ctrl-C); None if a bug ended it."""
     seconds: float
     error_type: str | None = None
-    """Of what the run raised, if it raised something."""
+    """The class name of the exception that the run raised; else None."""
     details: Mapping[str, Any] = field(default_factory=dict)
-    """What a log may hold of the result."""
+    """The fields of the result that may be logged."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -228,7 +228,7 @@ class TurnFinished:
     """One member's turn in a dispatch has ended."""
 
     id: str
-    """The turn's."""
+    """The turn's id."""
     execution_id: str
     member: str
     status: str
@@ -244,7 +244,7 @@ class DispatchFinished:
     """A dispatch has ended."""
 
     id: str
-    """Of the execution."""
+    """The execution's id."""
     status: str
     members: int
     seconds: float
@@ -255,12 +255,12 @@ class ThreadAbandoned:
     """A thread could not be stopped and was abandoned."""
 
     kind: str
-    """What it was for: reader, call, step, turn."""
+    """What it ran: reader, call, step, turn."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConcurrencyChanged:
-    """More or fewer places of a bounded pool are taken now."""
+    """The number of taken places of a bounded pool has changed."""
 
     pool: str
     in_use: int
@@ -268,7 +268,7 @@ class ConcurrencyChanged:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CloserFailed:
-    """A closer of a `CancelToken`, or a hook at the end of a thread of this package, raised."""
+    """A closer of a `CancelToken`, or a function that runs at the end of a thread of this package, raised."""
 
     error_type: str
 
@@ -293,18 +293,18 @@ Event = (
     | ConcurrencyChanged
     | CloserFailed
 )
-"""Whatever a hook may be called with. More kinds may come: ignore those that you do not know."""
+"""All events that a hook may receive. Later versions may add some: ignore those that you do not know."""
 
 
 class Hook(Protocol):
-    """What `set_hooks()` takes: any callable on events. Called in the thread where it happened; be quick.
+    """The type of the hooks of `set_hooks()`: any callable with one event. It runs in the event's thread and must be quick.
 
-    If it has an attribute `scope`, a `Callable[[Event], AbstractContextManager]`, that is entered on the submitting thread
-    while the thread that does an attempt's or a step's work is made, which copies the context variables set there.
+    A hook may have an attribute `scope`, a `Callable[[Event], AbstractContextManager]`. Its context manager is entered
+    while the thread of an attempt or a step is made, which copies the context variables that are set there.
     """
 
     def __call__(self, event: Event, /) -> object:
-        """Take note of *event*. What this raises is swallowed, and its type logged once."""
+        """Handle *event*. Its exceptions are caught, and their type is logged once."""
 
 
 Scope = Callable[[Any], AbstractContextManager[object]]

@@ -1,4 +1,4 @@
-"""Who listens, and the telling. Listeners are called one after another, in the thread where something happened."""
+"""The active hooks, and how events reach them: one hook after another, in the thread of the event."""
 
 import collections
 import contextvars
@@ -11,25 +11,25 @@ from .events import Event, Hook, Scope
 from .logs import log_event, log_line
 
 _DEFERRED_EVENTS = 1000
-"""How many events that a finalizer left may wait; beyond that the oldest are lost."""
+"""How many deferred events may wait; above that the oldest are lost."""
 
 _DEFAULT: tuple[Hook, ...] = (log_event,)
 
 
-class _Listeners:
-    """The hooks in force, and what has been said of them. Replaced as a whole, so that no lock is needed."""
+class _HookSet:
+    """The active hooks, and which of their failures are logged. Replaced as a whole, so that no lock is needed."""
 
-    __slots__ = ("complaints", "hooks")
+    __slots__ = ("hooks", "logged")
 
     def __init__(self, hooks: tuple[Hook, ...]) -> None:
         self.hooks = hooks
-        self.complaints: set[tuple[str, str]] = set()
+        self.logged: set[tuple[str, str]] = set()
 
 
-_listeners = [_Listeners(_DEFAULT)]
+_active = [_HookSet(_DEFAULT)]
 _witnesses: list[Hook] = []
 _deferred: "collections.deque[tuple[int, Event]]" = collections.deque(maxlen=_DEFERRED_EVENTS)
-_telling: contextvars.ContextVar[bool] = contextvars.ContextVar("streamguard_telling", default=False)
+_in_hook: contextvars.ContextVar[bool] = contextvars.ContextVar("streamguard_in_hook", default=False)
 
 
 def set_hooks(hooks: Iterable[Hook] | None) -> None:
@@ -37,23 +37,23 @@ def set_hooks(hooks: Iterable[Hook] | None) -> None:
 
     `set_hooks([*get_hooks(), mine])` adds one. For the whole process, at once, from any thread.
 
-    Raises TypeError for what cannot be called.
+    Raises TypeError for a hook that cannot be called.
 
     Limits
-        A hook runs where the event happened: inside the consumer's `next()`, or in the thread that ends a stream. It must
-        be quick. What it raises is swallowed; the type is logged once. Streams and calls that a hook makes itself are
-        not reported. A stream that the garbage collector ended is reported with the next event, or by `flush()`.
+        A hook runs in the thread of the event: inside the consumer's `next()`, or in the thread that ends a stream. It must
+        be quick. Its exceptions are caught; the type is logged once. Streams and calls that a hook makes itself are not
+        reported. A stream that the garbage collector ended is reported with the next event, or by `flush()`.
     """
     chosen = _DEFAULT if hooks is None else tuple(hooks)
     for hook in chosen:
         if not callable(hook):
-            raise TypeError(f"set_hooks() takes callables, not {type(hook).__name__}")
-    _listeners[0] = _Listeners(chosen)
+            raise TypeError(f"hooks= must be callables, got {type(hook).__name__}")
+    _active[0] = _HookSet(chosen)
 
 
 def get_hooks() -> tuple[Hook, ...]:
-    """Return the hooks in force."""
-    return _listeners[0].hooks
+    """Return the active hooks."""
+    return _active[0].hooks
 
 
 def witness(hook: Hook) -> None:
@@ -62,69 +62,69 @@ def witness(hook: Hook) -> None:
 
 
 def emit(event: Event) -> None:
-    """Tell the hooks. Never raises an `Exception`. Not for finalizers and signal handlers: those `defer()`."""
+    """Call the hooks with *event*. Raises no `Exception`. Finalizers and signal handlers call `defer()` instead."""
     if _deferred:
         flush()
-    _tell(event)
+    _call_hooks(event)
 
 
 def defer(event: Event) -> None:
-    """Emit *event* together with the next one: for finalizers and signal handlers, which must not call foreign code."""
+    """Emit *event* together with the next one: for finalizers and signal handlers, which must not run other code."""
     _deferred.append((os.getpid(), event))
 
 
 def flush() -> None:
-    """Tell what was deferred: streams that the garbage collector ended, failures inside of a cancel."""
+    """Emit the deferred events: streams that the garbage collector ended, and failures inside a cancel."""
     for _ in range(len(_deferred)):
         try:
             pid, event = _deferred.popleft()
         except IndexError:
             return  # another thread was quicker
         if pid == os.getpid():
-            _tell(event)
+            _call_hooks(event)
 
 
 def scope(event: Event) -> AbstractContextManager[object]:
-    """Return a context in which the hooks' own context variables are set, to make a thread in that copies them.
+    """Return a context in which the hooks' own context variables are set; a thread that is made inside copies them.
 
     Never put a `yield` inside: it would carry those variables into the caller's context.
     """
-    listeners = _listeners[0]
-    scopes = [(hook, found) for hook in listeners.hooks if (found := getattr(hook, "scope", None)) is not None]
-    return _entered(listeners, scopes, event) if scopes else nullcontext()
+    active = _active[0]
+    scopes = [(hook, found) for hook in active.hooks if (found := getattr(hook, "scope", None)) is not None]
+    return _entered(active, scopes, event) if scopes else nullcontext()
 
 
-def _entered(listeners: _Listeners, scopes: list[tuple[Hook, Scope]], event: Event) -> ExitStack:
+def _entered(active: _HookSet, scopes: list[tuple[Hook, Scope]], event: Event) -> ExitStack:
     stack = ExitStack()
 
     def enter(make: Scope, hook: Hook) -> None:
         context = make(event)
         context.__enter__()
-        # Not `enter_context`: a hook's scope does not see what is raised inside it, and cannot swallow it.
-        stack.callback(_quietly, listeners, hook, context.__exit__, None, None, None)
+        # Not `enter_context`: a hook's scope does not see an exception raised inside it, and cannot suppress it.
+        stack.callback(_quietly, active, hook, context.__exit__, None, None, None)
 
     for hook, make in scopes:
-        _quietly(listeners, hook, enter, make, hook)
+        _quietly(active, hook, enter, make, hook)
     return stack
 
 
-def _tell(event: Event) -> None:
-    if _telling.get():
+def _call_hooks(event: Event) -> None:
+    if _in_hook.get():
         return
-    listeners = _listeners[0]
-    token = _telling.set(True)
+    active = _active[0]
+    token = _in_hook.set(True)
     try:
-        for hook in (*_witnesses, *listeners.hooks):
-            _quietly(listeners, hook, hook, event)
+        for hook in (*_witnesses, *active.hooks):
+            _quietly(active, hook, hook, event)
     finally:
-        _telling.reset(token)
+        _in_hook.reset(token)
 
 
-def _quietly(listeners: _Listeners, hook: Hook, call: Callable[..., object], *arguments: object) -> None:
+def _quietly(active: _HookSet, hook: Hook, call: Callable[..., object], *arguments: object) -> None:
     try:
         call(*arguments)
     except Exception as exc:
-        complaint = (getattr(hook, "__qualname__", type(hook).__qualname__), type(exc).__name__)
-        if complaint not in listeners.complaints:
-            listeners.complaints.add(complaint)
-            log_line(logging.WARNING, "hook_failed", "a hook failed", hook=complaint[0], error_type=complaint[1])
+        failure = (getattr(hook, "__qualname__", type(hook).__qualname__), type(exc).__name__)
+        if failure not in active.logged:
+            active.logged.add(failure)
+            log_line(logging.WARNING, "hook_failed", "a hook failed", hook=failure[0], error_type=failure[1])

@@ -1,4 +1,4 @@
-"""The default hook: the log. Event first, fields under `extra={"streamguard": {...}}`."""
+"""The default hook: the log. A line starts with the event; its fields are in `extra={"streamguard": {...}}`."""
 
 import contextlib
 import functools
@@ -21,7 +21,7 @@ from .events import (
 )
 
 _UNLOGGED = frozenset({"report", "upstream", "gaps", "deadline", "total"})
-"""Fields that hold a host, the name of a model (an argument of the caller's), what the report's do, or too much."""
+"""Fields that hold a host, a model (an argument of the caller), what the report's fields hold too, or too much."""
 
 _log = logging.getLogger("streamguard")
 _log.addHandler(logging.NullHandler())
@@ -30,9 +30,9 @@ _log.addHandler(logging.NullHandler())
 def log_event(event: Event) -> None:
     """Write *event* to the logger `streamguard`.
 
-    INFO: one line for each finished stream, run and dispatch. WARNING: silences, fallbacks, abandoned threads. DEBUG:
-    all else. The message begins with what happened; the record's attribute `streamguard` is a dict of the fields,
-    and `event`, the kind (`stream_finished`).
+    INFO: one line for each finished stream, run and dispatch. WARNING: silences, fallbacks, abandoned threads. DEBUG: all
+    other events. The record's attribute `streamguard` is a dict of the event's fields, with `event`, its kind
+    (`stream_finished`).
     """
     level = _level(event)
     if _log.isEnabledFor(level) and _has_listener():
@@ -46,7 +46,7 @@ def log_line(level: int, event: str, message: str, *arguments: object, **fields:
 
 
 def _has_listener() -> bool:
-    """Whether a record would reach more than a NullHandler: hundreds may be due in the instant of an outage."""
+    """Return whether a record reaches more than a NullHandler: an outage may cause hundreds at once."""
     logger: logging.Logger | None = _log
     while logger is not None:
         if any(type(handler) is not logging.NullHandler for handler in logger.handlers):
@@ -98,6 +98,6 @@ def _words(kind: str) -> str:
 
 
 def _fields(event: Event) -> dict[str, Any]:
-    told = {name: getattr(event, name) for name in event.__slots__ if name not in _UNLOGGED}
-    details = event.report.to_log() if isinstance(event, StreamFinished) else told.pop("details", {})
-    return {"event": _words(type(event).__name__).replace(" ", "_"), **details, **told}
+    fields = {name: getattr(event, name) for name in event.__slots__ if name not in _UNLOGGED}
+    details = event.report.to_log() if isinstance(event, StreamFinished) else fields.pop("details", {})
+    return {"event": _words(type(event).__name__).replace(" ", "_"), **details, **fields}

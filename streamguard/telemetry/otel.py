@@ -42,18 +42,18 @@ Attributes = dict[str, Any]
 class OpenTelemetryHook:
     """Record GenAI metrics of model calls, and spans of streams, runs and steps.
 
-    provider:        `gen_ai.provider.name` of every stream. Default: known by the host's name, else `"openai"`, whose
-                     wire format it is.
+    provider:        `gen_ai.provider.name` of every stream. Default: found by the host's name, else `"openai"`, whose wire
+                     format most gateways use.
     tracer_provider: default: the global one.
     meter_provider:  default: the global one.
 
-    Metrics are recorded when a stream ends. Spans begin where the stream, run or step begins, as children of the span that
-    is current there, and end with it.
+    Metrics are recorded when a stream ends. A span starts and ends with its stream, run or step. Its parent is the span
+    that is current at the start.
 
     Limits
         The gaps between chunks come from buckets with the conventions' bounds: counts and sum are exact, a single value
         is the mean of its bucket (the longest gap is exact). Each chunk is one call of the metrics API, made when the
-        stream ends: some microseconds for each. The first chunk may be metadata: it is no "first token".
+        stream ends: some microseconds for each. The first chunk may be metadata: it is not a "first token".
     """
 
     def __init__(
@@ -108,7 +108,7 @@ class OpenTelemetryHook:
         self._spans[key] = self._tracer.start_span(name, context=context, kind=kind, attributes=attributes)
 
     def _end(self, key: str, *, error_type: str | None, attributes: Attributes) -> None:
-        """End a span; it is an error only if *error_type* says so. No exception is ever recorded: its text is not ours."""
+        """End a span, as an error if *error_type* is given. No exception is recorded: its text may be secret."""
         span = self._spans.pop(key, None)
         if span is None:
             return
@@ -122,8 +122,8 @@ class OpenTelemetryHook:
         span = self._spans.get(key)
         if span is None:
             return
-        told = {name: getattr(event, name, None) for name in ("phase", "fired", "error_type", "reason", "fallback")}
-        attributes = {f"streamguard.{name}": value for name, value in told.items() if value is not None}
+        fields = {name: getattr(event, name, None) for name in ("phase", "fired", "error_type", "reason", "fallback")}
+        attributes = {f"streamguard.{name}": value for name, value in fields.items() if value is not None}
         span.add_event(f"streamguard.{_EVENT_NAMES[type(event)]}", attributes)
 
     def _stream_started(self, event: StreamStarted) -> None:
@@ -141,12 +141,12 @@ class OpenTelemetryHook:
             self._metrics.record(event, self._genai(event.operation, event.upstream), error_type)
 
     def _genai(self, operation: str | None, upstream: Upstream) -> Attributes:
-        told: Attributes = {"server.address": upstream.address, "server.port": upstream.port}
+        attributes: Attributes = {"server.address": upstream.address, "server.port": upstream.port}
         if operation:
-            told["gen_ai.operation.name"] = operation
-            told["gen_ai.provider.name"] = self._provider or provider_of(upstream.address)
-            told["gen_ai.request.model"] = upstream.model
-        return {name: value for name, value in told.items() if value is not None}
+            attributes["gen_ai.operation.name"] = operation
+            attributes["gen_ai.provider.name"] = self._provider or provider_of(upstream.address)
+            attributes["gen_ai.request.model"] = upstream.model
+        return {name: value for name, value in attributes.items() if value is not None}
 
     def _step_started(self, event: StepStarted) -> None:
         run = self._spans.get(event.id)
@@ -166,7 +166,9 @@ class OpenTelemetryHook:
         error_type = event.error_type or event.status or _OTHER
         attributes = {"streamguard.run.status": event.status or "raised"}
         for key in [key for key in list(self._spans) if key.startswith(f"{event.id} ")]:
-            self._end(key, error_type=None, attributes={"streamguard.step.status": "cancelled"})  # its end was not awaited
+            self._end(
+                key, error_type=None, attributes={"streamguard.step.status": "cancelled"}
+            )  # the run did not wait for it
         self._end(event.id, error_type=error_type if failed else None, attributes=attributes)
 
 
@@ -225,7 +227,7 @@ def _error_type(report: StreamReport) -> str | None:
 
 
 def _of_report(report: StreamReport, operation: str | None) -> Attributes:
-    told: Attributes = {
+    attributes: Attributes = {
         "streamguard.outcome": report.outcome,
         "streamguard.phase": report.phase,
         "streamguard.attempts": report.attempts,
@@ -235,12 +237,13 @@ def _of_report(report: StreamReport, operation: str | None) -> Attributes:
     }
     if operation:
         usage = report.usage or {}
-        told["gen_ai.request.stream"] = True
-        told["gen_ai.response.time_to_first_chunk"] = report.time_to_first_chunk
-        told["gen_ai.usage.input_tokens"] = _count(usage.get("prompt_tokens"))
-        told["gen_ai.usage.output_tokens"] = _count(usage.get("completion_tokens"))
-        told["gen_ai.response.finish_reasons"] = [reason] if (reason := report.to_log()["finish_reason"]) else None
-    return told
+        reason = report.to_log()["finish_reason"]
+        attributes["gen_ai.request.stream"] = True
+        attributes["gen_ai.response.time_to_first_chunk"] = report.time_to_first_chunk
+        attributes["gen_ai.usage.input_tokens"] = _count(usage.get("prompt_tokens"))
+        attributes["gen_ai.usage.output_tokens"] = _count(usage.get("completion_tokens"))
+        attributes["gen_ai.response.finish_reasons"] = [reason] if reason else None
+    return attributes
 
 
 def _count(value: object) -> int | None:

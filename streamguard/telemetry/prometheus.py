@@ -1,4 +1,4 @@
-"""The Prometheus adapter: what happens, counted. Needs `pip install 'streamguard[prometheus]'`."""
+"""The Prometheus adapter: it counts events. Needs `pip install 'streamguard[prometheus]'`."""
 
 from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge, Histogram
 
@@ -22,19 +22,19 @@ from .events import (
 __all__ = ["PrometheusHook"]
 
 BUCKETS = (*GAP_BOUNDS, 163.84, 327.68, 655.36)
-"""Seconds: those of the GenAI conventions, and on to beyond ten minutes, where the silences of gateways end."""
+"""Seconds: those of the GenAI conventions, and three more, to above ten minutes: the longest timeouts of gateways."""
 
 
 class PrometheusHook:
-    """Count what happens. `set_hooks([*get_hooks(), PrometheusHook()])`, once for each registry.
+    """Count events. Use `set_hooks([*get_hooks(), PrometheusHook()])`, once for each registry.
 
-    registry: where to register the metrics. Default: prometheus_client's own.
+    registry: the registry of the metrics. Default: prometheus_client's own.
 
     Raises ValueError if the registry has these metrics already.
 
     Limits
-        Labels are words of a bounded kind, or constants of yours: names of runs, steps, members, pools. If you make a name
-        for each user or request, you make a time series for each.
+        Labels have a few values, or are constants of your program: names of runs, steps, members, pools. A name that is new
+        for each user or request makes a time series for each.
     """
 
     def __init__(self, registry: CollectorRegistry = REGISTRY) -> None:

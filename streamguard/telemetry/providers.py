@@ -1,4 +1,4 @@
-"""Whose model answers, by the host's name: the well-known values of `gen_ai.provider.name`."""
+"""The provider of a model, by the host's name: the well-known values of `gen_ai.provider.name`."""
 
 from typing import Final
 
@@ -23,9 +23,9 @@ _BY_HOST: Final = (
 
 
 def provider_of(address: str) -> str:
-    """Return the provider of a host's name; `"openai"` for one that is not known: a gateway with OpenAI's wire format.
+    """Return the provider of a host's name; `"openai"` for an unknown one: most are gateways with OpenAI's wire format.
 
-    *Limits*: a name, not a proof: behind a gateway any model may answer.
+    *Limits*: the name proves nothing: behind a gateway any model may answer.
     """
     host = address.lower().rstrip(".")
     found = (provider for word, end, provider in _BY_HOST if word in host and f".{host}".endswith(f".{end}"))

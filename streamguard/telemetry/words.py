@@ -1,4 +1,4 @@
-"""What may stand in a label or a log line though others chose it: one short word, as codes and reasons are."""
+"""Words from servers and programs, made safe for labels and log lines."""
 
 import re
 

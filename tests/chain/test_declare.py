@@ -80,7 +80,7 @@ def test_retries_of_what_may_do_harm_are_refused() -> None:
     [
         ({"limit": "1 second"}, "limit= must be a duration"),
         ({"limit": True}, "limit= must be seconds"),
-        ({"limit": float("nan")}, "limit= is not a number"),
+        ({"limit": float("nan")}, "limit= must be a number of seconds, got nan"),
         ({"fallback_name": "neutral"}, "needs fallback="),
         ({"fallback": 1, "fallback_name": 1}, "fallback_name= must be a str, got"),
         ({"fallback": {"lock": threading.Lock()}}, "can be copied"),
@@ -157,9 +157,9 @@ def test_what_has_still_to_run_is_no_value(fn: Any) -> None:
     """A plain function that returns a coroutine or a generator has not done its work; nothing warns, for it is closed."""
     chain = Chain("c")
     chain.step(lambda ctx: fn(ctx), name="s", fallback=1)
-    with pytest.raises(UsageError, match="step 's' has returned a"):
+    with pytest.raises(UsageError, match="step 's' returned a"):
         chain.run()
-    with pytest.raises(UsageError, match="look-up has returned a"):
+    with pytest.raises(UsageError, match="look-up returned a"):
         bounded_call(lambda: fn(None), name="look-up")
     chain = Chain("c")
     chain.step(raises(ConnectionRefusedError()), name="s", fallback=lambda failure: fn(failure))

@@ -129,7 +129,7 @@ def test_what_never_ran_did_not_take_long() -> None:
 
 def test_a_cancel_that_is_no_token_is_refused() -> None:
     """By the name of the argument."""
-    with pytest.raises(TypeError, match="cancel= takes a CancelToken, not str"):
+    with pytest.raises(TypeError, match="cancel= must be a CancelToken, got str"):
         bounded_call(wait_for_token, cancel="x")  # type: ignore[arg-type]
 
 

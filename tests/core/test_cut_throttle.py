@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable
 
 from streamguard._core.clock import monotonic
-from streamguard._core.cut_throttle import Turns
+from streamguard._core.cut_throttle import CutThrottle
 
 from ..helpers import wait_until
 
@@ -19,7 +19,7 @@ def all_of(count: int, run: Callable[[], None]) -> list[threading.Thread]:
 
 def test_so_many_at_a_time() -> None:
     """Never more, and all of them in the end."""
-    turns, inside, most = Turns(2), list[int](), list[int]()
+    turns, inside, most = CutThrottle(2), list[int](), list[int]()
 
     def take_one() -> None:
         with turns:
@@ -36,7 +36,7 @@ def test_so_many_at_a_time() -> None:
 
 def test_turns_that_move_are_waited_for() -> None:
     """However long it takes until one's own comes: more than half a second here."""
-    turns, inside, most = Turns(1), list[int](), list[int]()
+    turns, inside, most = CutThrottle(1), list[int](), list[int]()
 
     def take_one() -> None:
         with turns:
@@ -52,7 +52,7 @@ def test_turns_that_move_are_waited_for() -> None:
 
 def test_those_behind_one_that_is_stuck_go_on() -> None:
     """Half a second after the last turn has ended."""
-    turns, stuck, free, through = Turns(1), threading.Event(), threading.Event(), list[float]()
+    turns, stuck, free, through = CutThrottle(1), threading.Event(), threading.Event(), list[float]()
 
     def be_stuck() -> None:
         with turns:
@@ -76,7 +76,7 @@ def test_those_behind_one_that_is_stuck_go_on() -> None:
 
 def test_a_turn_that_was_lost_comes_back() -> None:
     """What a signal handler raises in the very instant may lose one: the next is late, and those behind it are not."""
-    turns = Turns(1)
+    turns = CutThrottle(1)
     turns.__enter__()
     with turns:
         pass

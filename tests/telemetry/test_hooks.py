@@ -66,7 +66,7 @@ def test_hooks_are_a_copy() -> None:
 
 def test_what_cannot_be_called_is_refused() -> None:
     """A hook that is not callable is a TypeError at once, and the hooks stay as they were."""
-    with pytest.raises(TypeError, match="callables, not str"):
+    with pytest.raises(TypeError, match="hooks= must be callables, got str"):
         set_hooks(["log"])  # type: ignore[list-item]
     assert get_hooks() == (log_event,)
 

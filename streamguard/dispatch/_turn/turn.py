@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from ..._core import CancelToken, Deadline, monotonic
-from ..._core.bounded import left_behind, run_until
+from ..._core.bounded import count_abandoned, run_until
 from ..._core.pump import End, Pump
 from ...errors import DeadlineExceededError, StreamguardError
 from ...telemetry import TurnFinished, emit
@@ -265,7 +265,7 @@ class Turn:
         self._cancel_member(reason)
         if pump.join(self._stop_grace):
             return True
-        left_behind(pump, kind="turn")
+        count_abandoned(pump, kind="turn")
         if self._state.session_id is not None:
             # The thread may still use the session: the next turn gets a new one (T34).
             self._services.locks.abandon(self._state.session_id)
