@@ -15,7 +15,7 @@ from streamguard import (
     TransportTimeoutError,
 )
 from streamguard.testing import Gateway, Request, parse_script
-from streamguard.testing.response_plan import Plan, make_plan
+from streamguard.testing.response_plan import ResponsePlan, make_plan
 
 __all__ = ["FAULTS", "Fault", "FaultyGateway", "numbers_of"]
 
@@ -60,7 +60,7 @@ class FaultyGateway(Gateway):
     ENCODING is "identity" for none.
     """
 
-    def _plan_for(self, request: Request, number: int) -> Plan:
+    def _plan_for(self, request: Request, number: int) -> ResponsePlan:
         return _plan(*request.target.strip("/").split("/"))
 
     def forget(self) -> None:
@@ -69,7 +69,7 @@ class FaultyGateway(Gateway):
 
 
 @functools.cache
-def _plan(fault: str, count: str, framing: str, encoding: str) -> Plan:
+def _plan(fault: str, count: str, framing: str, encoding: str) -> ResponsePlan:
     kind = FAULTS[fault]
     ticks = f"loop {count}\ntick\nendloop\n" if int(count) else "headers\n"
     script = kind.before if kind.before is not None else ticks + kind.behind
