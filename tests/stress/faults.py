@@ -64,8 +64,8 @@ class FaultyGateway(Gateway):
         return _plan(*request.target.strip("/").split("/"))
 
     def forget(self) -> None:
-        """Drop the notes of the requests so far: they are no leak of a client's."""
-        self._journal.requests.clear()
+        """Drop the log of the requests so far: it is not a leak of the client."""
+        self._log.requests.clear()
 
 
 @functools.cache
