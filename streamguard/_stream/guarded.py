@@ -1,20 +1,16 @@
 """`guarded_stream`: requests' streaming call, with limits that cut."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, Literal, TypeVar, Unpack, overload
 
 import requests
 import sseclient
 
-from .._core.pump import Feed
 from .._sse import AnthropicChunk, Chunk, ResponseChunk
-from ..telemetry.events import Upstream
 from .options import StreamKeywords, StreamOptions, refuse_unknown
 from .stream import GuardedStream
-from .upstream.attempt import read_attempt
 from .upstream.decode import assembler_of
-from .upstream.request import RequestKeywords, RequestPlan, asked_choices, plan_request
+from .upstream.request import RequestKeywords, asked_choices, request_source
 from .upstream.retry import before_first_chunk
 
 T = TypeVar("T")
@@ -95,42 +91,13 @@ def guarded_stream(method: str, url: str, *, decode: Any = "chat", **keywords: A
         default_retry=_RETRY_BY_DEFAULT,
         choices=asked_choices(keywords.get("json")),
     )
-    plan = plan_request(
+    source = request_source(
         method,
         url,
         {name: keywords[name] for name in RequestKeywords.__annotations__ if name in keywords},
         session=keywords.get("session"),
         limits=options.limits,
         repeatable=options.retry is not None,
+        event_stream=decode != "bytes",
     )
-    return GuardedStream(_RequestSource(plan, decode != "bytes"), options)
-
-
-@dataclass(frozen=True, slots=True)
-class _RequestSource:
-    """A request with requests, as the source of a stream."""
-
-    plan: RequestPlan
-    event_stream: bool
-
-    @property
-    def host(self) -> str:
-        return self.plan.host
-
-    @property
-    def upstream(self) -> Upstream:
-        return self.plan.upstream
-
-    @property
-    def reports_phases(self) -> bool:
-        return self.plan.reports_phases
-
-    @property
-    def keeps_connection(self) -> bool:
-        return self.plan.session is not None
-
-    def read(self, feed: Feed) -> None:
-        read_attempt(self.plan, self.event_stream, feed)
-
-    def why_not_replayable(self) -> str | None:
-        return self.plan.why_not_replayable()
+    return GuardedStream(source, options)

@@ -1,4 +1,4 @@
-"""One attempt in the reader thread: send, judge the response, read, hand over.
+"""The response of an attempt, in the reader thread: judged, read, handed over.
 
 Nothing here knows the consumer. The feed gets, in order: phases as they begin, `Rejected` (the response is bad, its body is
 still being read) or `Opened`, then a `BodyBlock` for each block that is read.
@@ -11,14 +11,11 @@ from typing import Any
 
 import requests
 
-from ..._core.cancel import set_current_token
 from ..._core.clock import monotonic
 from ..._core.pump import Feed
 from ..._http import (
     QUOTED_BYTES,
     SocketGuard,
-    attach_response,
-    current_guard,
     find_socket,
     not_event_stream,
     read_at_most,
@@ -27,11 +24,8 @@ from ..._http import (
     status_error,
 )
 from ...errors import StreamguardError
-from ..timing.clocks import Phase
-from .attribution import is_refusal, unusable_redirect
 from .cut_off import noting_cut_off
 from .decode import Decoder
-from .request import RequestPlan
 
 BAD_BODY_SECONDS = 1.0
 """How long the body of an error response may take."""
@@ -98,39 +92,6 @@ class Item(BodyBlock):
         return max(self.size, _ITEM_WEIGHT)
 
 
-def read_attempt(plan: RequestPlan, event_stream: bool, feed: Feed) -> None:
-    """Make the request and read its response to the end of the body; *event_stream*: it must be an event stream."""
-    guard = SocketGuard(feed.token, lambda name: feed.put(_PHASES[name]))
-    current_guard.set(guard)
-    set_current_token(feed.token)
-    session, close = plan.open()
-    try:
-        response = _send(plan, session, guard)
-        try:
-            _guard_body(plan, response, guard)
-            read_response(response, feed, guard, event_stream=event_stream, asked_for_stream=plan.asked_for_stream)
-        finally:
-            response.close()
-    finally:
-        close()
-        guard.release()
-
-
-def _send(plan: RequestPlan, session: requests.Session, guard: SocketGuard) -> requests.Response:
-    try:
-        return plan.send(session)
-    except BaseException as exc:
-        # A hook of the caller's, such as one that calls raise_for_status(), raises before the response is returned.
-        if guard.response is not None:
-            guard.response.close()
-            if guard.response.is_redirect and is_refusal(exc):
-                raise unusable_redirect(exc) from exc
-        raise
-
-
-_PHASES = {"connect": Phase.CONNECT, "response": Phase.RESPONSE, "headers": Phase.RESPONSE}
-
-
 def read_response(
     response: requests.Response, feed: Feed, guard: SocketGuard, *, event_stream: bool, asked_for_stream: bool = True
 ) -> None:
@@ -148,14 +109,6 @@ def read_response(
             guard.check()
             feed.put(BodyBlock(block, monotonic()), len(block))
     guard.check()
-
-
-def _guard_body(plan: RequestPlan, response: requests.Response, guard: SocketGuard) -> None:
-    """Let *guard* cut the body, whatever adapter and proxy the response came through."""
-    attach_response(guard, response)
-    sock = None if plan.reports_phases else find_socket(response)
-    if sock is not None:
-        sock.settimeout(None)  # requests' read timeout was for the headers: the body is under the consumer's clocks
 
 
 def _event_stream(

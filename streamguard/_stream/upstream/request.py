@@ -13,14 +13,20 @@ from urllib.parse import urlsplit
 
 import requests
 
+from ..._core.cancel import set_current_token
 from ..._core.limits import Timeouts
-from ..._http import Adapter
+from ..._core.pump import Feed
+from ..._http import Adapter, SocketGuard, attach_response, current_guard, find_socket
 from ...errors import UsageError
 from ...telemetry.events import Upstream
+from ..timing.clocks import Phase
+from .attempt import read_response
+from .attribution import is_refusal, unusable_redirect
 
 _TOKEN = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 _MODEL = re.compile(r"[A-Za-z0-9][\w.:/@+-]{0,99}", re.ASCII)
 _PORTS = {"http": 80, "https": 443}
+_PHASES = {"connect": Phase.CONNECT, "response": Phase.RESPONSE, "headers": Phase.RESPONSE}
 _KINDS: dict[str, tuple[type, ...]] = {
     "headers": (Mapping,),
     "proxies": (Mapping,),
@@ -53,8 +59,8 @@ class RequestKeywords(TypedDict, total=False):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class RequestPlan:
-    """One request, which can be sent more than once."""
+class RequestSource:
+    """One request, which can be sent more than once: the source of the stream of its responses."""
 
     method: str
     url: str = field(repr=False)
@@ -62,6 +68,8 @@ class RequestPlan:
     session: requests.Session | None = field(repr=False)
     timeout: tuple[float | None, float | None]
     """requests' own (connect, read) timeout: it ends a thread that no cut reaches."""
+    event_stream: bool
+    """Whether the response must be an event stream."""
     reports_phases: bool
     """Whether the connection reports connect, sent and headers: with our own adapter, unless a SOCKS proxy is used."""
 
@@ -84,7 +92,7 @@ class RequestPlan:
         )
 
     @property
-    def asked_for_stream(self) -> bool:
+    def _asked_for_stream(self) -> bool:
         """Whether the JSON payload sets `"stream": true` (or there is no JSON payload)."""
         payload = self.options.get("json")
         return bool(payload.get("stream")) if isinstance(payload, dict) else True
@@ -101,7 +109,31 @@ class RequestPlan:
                 return f"files= holds a {type(content).__name__}"
         return None
 
-    def open(self) -> tuple[requests.Session, Callable[[], object]]:
+    @property
+    def keeps_connection(self) -> bool:
+        """Whether the connection is in the pool of a session of the caller's."""
+        return self.session is not None
+
+    def read(self, feed: Feed) -> None:
+        """Send the request and read its response to the end of the body, in the reader thread."""
+        guard = SocketGuard(feed.token, lambda name: feed.put(_PHASES[name]))
+        current_guard.set(guard)
+        set_current_token(feed.token)
+        session, close = self._open_session()
+        try:
+            response = self._send(session, guard)
+            try:
+                self._guard_body(response, guard)
+                read_response(
+                    response, feed, guard, event_stream=self.event_stream, asked_for_stream=self._asked_for_stream
+                )
+            finally:
+                response.close()
+        finally:
+            close()
+            guard.release()
+
+    def _open_session(self) -> tuple[requests.Session, Callable[[], object]]:
         """Return the session to send with, and a function that closes it if it is ours."""
         if self.session is not None:
             return self.session, lambda: None
@@ -110,9 +142,24 @@ class RequestPlan:
             session.mount(prefix, adapter)
         return session, adapter.close
 
-    def send(self, session: requests.Session) -> requests.Response:
+    def _send(self, session: requests.Session, guard: SocketGuard) -> requests.Response:
         """Send the request; return when the headers of the final response are here."""
-        return session.request(self.method, self.url, stream=True, timeout=self.timeout, **self.options)
+        try:
+            return session.request(self.method, self.url, stream=True, timeout=self.timeout, **self.options)
+        except BaseException as exc:
+            # A hook of the caller's, such as one that calls raise_for_status(), raises before the response is returned.
+            if guard.response is not None:
+                guard.response.close()
+                if guard.response.is_redirect and is_refusal(exc):
+                    raise unusable_redirect(exc) from exc
+            raise
+
+    def _guard_body(self, response: requests.Response, guard: SocketGuard) -> None:
+        """Let *guard* cut the body, whatever adapter and proxy the response came through."""
+        attach_response(guard, response)
+        sock = None if self.reports_phases else find_socket(response)
+        if sock is not None:
+            sock.settimeout(None)  # requests' read timeout was for the headers: the body is under the consumer's clocks
 
 
 def asked_choices(payload: object) -> int:
@@ -121,7 +168,7 @@ def asked_choices(payload: object) -> int:
     return number if type(number) is int and number > 1 else 1
 
 
-def plan_request(
+def request_source(
     method: str,
     url: str,
     options: dict[str, Any],
@@ -129,8 +176,9 @@ def plan_request(
     session: requests.Session | None,
     limits: Timeouts,
     repeatable: bool,
-) -> RequestPlan:
-    """Check the arguments of a call and return its plan; raise UsageError or TypeError naming the one that is wrong.
+    event_stream: bool,
+) -> RequestSource:
+    """Check the arguments of a call and return the source; raise UsageError or TypeError naming the one that is wrong.
 
     Adds `Accept: text/event-stream` and `Accept-Encoding: identity` unless the caller, or the caller's session, chose
     others, and one `Idempotency-Key` for all attempts of a POST or PATCH that may be repeated.
@@ -142,12 +190,13 @@ def plan_request(
     ours = session is None or isinstance(_adapter(session, url), Adapter)
     ours = ours and not _through_socks(url, options.get("proxies"), session)
     read = _BACKSTOP if ours else limits.response
-    return RequestPlan(
+    return RequestSource(
         method=method.upper(),
         url=url,
         options={**options, "headers": _headers(method, options.get("headers"), session, repeatable)},
         session=session,
         timeout=(None if ours else limits.connect, read),
+        event_stream=event_stream,
         reports_phases=ours,
     )
 
