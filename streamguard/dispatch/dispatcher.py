@@ -1,4 +1,4 @@
-"""The dispatcher: one request to one or more members of a conversation, each under exactly one output timeout."""
+"""The dispatcher sends one request to the members of a conversation, each with exactly one output timeout."""
 
 import threading
 import weakref
@@ -29,10 +29,11 @@ DISPATCHER_CLOSED = "dispatcher_closed"
 
 
 class DispatchStream:
-    """The events of one dispatch as they come, each with its member. Made by `Dispatcher.stream()`.
+    """The events of one dispatch as they arrive, each with its member. `Dispatcher.stream()` returns it.
 
-    An iterator over `MemberEvent`, and a context manager. A member whose events are not read waits, and its clock with it.
-    Leaving it (the `with` block, `close()`, or the last reference) stops what still runs, with the reason `reader_left`.
+    An iterator over `MemberEvent`, and a context manager. While a member's events are not read, the member waits, and its
+    output timeout is paused. `close()`, the end of the `with` block, and dropping the last reference stop the members that
+    still run, with the reason `reader_left`.
     """
 
     def __init__(self, execution: Execution, channel: Channel) -> None:
@@ -56,35 +57,35 @@ class DispatchStream:
 
     @property
     def execution_id(self) -> str:
-        """The dispatch's id, as in its records."""
+        """The id of the dispatch, as in its records."""
         return self._execution.id
 
     @property
     def outcome(self) -> DispatchOutcome:
-        """What it came to. Raises UsageError as long as it runs."""
+        """The outcome. Raises UsageError while the dispatch runs."""
         if self._execution.outcome is None:
             raise UsageError("the dispatch has no outcome yet: read its events to the end, or call read()")
         return self._execution.outcome
 
     def read(self) -> DispatchOutcome:
-        """Read the rest of the events, and return the outcome."""
+        """Read the other events, and return the outcome."""
         for _event in self:
             pass
         return self.outcome
 
     def stop(self, member: str, reason: str = USER_CANCEL) -> bool:
-        """Stop one member; the others go on. Returns whether this stop came first.
+        """Stop one member; the others go on. Return whether this stop came first.
 
-        Raises UsageError for a member that takes no part.
+        Raises UsageError if *member* is not a member of this dispatch.
         """
         return self._execution.stop(member, reason)
 
     def cancel_all(self, reason: str = CANCEL_ALL) -> bool:
-        """Stop every member, and let none begin any more."""
+        """Stop every member, and start no further one. Return whether this stop came first."""
         return self._execution.cancel_all(reason)
 
     def close(self) -> None:
-        """Stop what still runs, and wait for it. Idempotent. In a forked child it does nothing: it is the parent's."""
+        """Stop the members that still run, and wait for them. Idempotent. In a forked child it does nothing."""
         self._execution.cancel_all(READER_LEFT)
         self._execution.wait(_CLOSE_SECONDS)
 
@@ -98,27 +99,25 @@ class DispatchStream:
 
 
 class Dispatcher:
-    """Runs members of conversations, and keeps the records.
+    """Run the members of conversations, and record how they ended.
 
-    records: where executions, turns and responses are recorded: `sqlite:///FILE`, `postgresql://…`, a `RecordStore`, or
-             None: in memory.
+    records: where executions, turns and responses are recorded: `sqlite:///FILE`, `postgresql://…`, or a `RecordStore`.
+             Default None: in memory, the last thousand dispatches.
 
-    Records left by a process that has ended are closed when the dispatcher is made, as failed with the reason
-    `process_restart`; `restarted` has the ids of those executions.
+    A new dispatcher ends the running records of processes that have died, as failed with the reason `process_restart`;
+    `restarted` has the ids of those executions.
 
-    Raises UsageError for records that cannot be used at all. A store that is locked, read-only or gone costs a dispatch its
+    Raises UsageError if *records* cannot be used. A store that is locked, read-only or gone later costs a dispatch its
     records (see `DispatchOutcome.lost_records`), not its run.
 
     Limits
-        Slots and sessions are guarded within this dispatcher: two processes that dispatch to one conversation are kept
-        apart only by a `DispatchQueue` on common records. In-memory records keep the last thousand dispatches.
+        A dispatcher does not know the slots and sessions of other dispatchers: use a `DispatchQueue` on common records to
+        dispatch to one conversation from several processes.
     """
 
     def __init__(self, records: "str | RecordStore | None" = None) -> None:
-        from ._records.records import RecordStore
-        from ._records.safe_writes import (
-            SafeWrites,  # SQLAlchemy takes its time to load, and not everyone who imports this needs it
-        )
+        from ._records.records import RecordStore  # SQLAlchemy is slow to import
+        from ._records.safe_writes import SafeWrites
 
         self.records = records if isinstance(records, RecordStore) else RecordStore(records)
         self.writes = SafeWrites(self.records)
@@ -148,18 +147,19 @@ class Dispatcher:
     ) -> DispatchOutcome:
         """Send *prompt* to *members*, and return the outcome.
 
-        conversation:   whatever names it. A member runs once at a time in it: a turn that is still running is preempted.
-        members:        no two of the same name.
-        prompt:         text, or a function of the member's name that builds it.
-        mode:           `"parallel"` (default): side by side; `"serial"`: one after another, whatever becomes of each.
-        output_timeout: seconds that a member may be without output; 0: never. Default: `CLI_TIMEOUT_MS`, else never.
-        tool_timeout:   seconds without output that a running tool call may take, if that is more. Default None.
-        first:          seconds until a member's first frame of any kind, for members that support it. Default None.
-        follow:         serial only: called with each turn's outcome, returns further members for the list.
-        cancel:         a token whose cancel stops all of it, as `user_cancel`.
+        conversation:   any name. A member has one turn at a time in a conversation: a new turn preempts a running one.
+        members:        the members; their names differ.
+        prompt:         text, or a function that returns the text for a member's name.
+        mode:           `"parallel"` (default), or `"serial"`: one after another, whether or not they succeed.
+        output_timeout: seconds that a member may be without output; 0 disables it. Default: the environment variable
+                        `CLI_TIMEOUT_MS` (milliseconds), else 0.
+        tool_timeout:   seconds without output that a running tool call may take, if longer. Default None: off.
+        first:          seconds until a member's first frame of any kind, for members that support it. Default None: off.
+        follow:         with `"serial"`: a function that gets the outcome of each turn, and returns members to run after it.
+        cancel:         a token whose cancel stops all members, as `user_cancel`.
 
-        Raises TypeError and UsageError, before anything runs, for arguments that cannot be right. What a member raises or
-        fails with is in its outcome. Ctrl-C stops everything, then is raised.
+        Raises TypeError or UsageError for an invalid argument, before anything runs. The error of a member is in its
+        outcome. Ctrl-C stops all members, and is raised.
         """
         limits = limits_of(output_timeout, tool_timeout, first)
         plan = plan_of(conversation, members, prompt, mode, limits, follow)
@@ -184,9 +184,9 @@ class Dispatcher:
         follow: Follow | None = None,
         cancel: CancelToken | None = None,
     ) -> DispatchStream:
-        """Give *prompt* to *members*, and return their events as they come. The arguments are those of `dispatch()`.
+        """Send *prompt* to *members*, and return their events as they arrive. Takes the arguments of `dispatch()`.
 
-        It starts at once. Use it in a `with` block, or read it to its end: each member's last event is one `done`.
+        It starts at once. Use it in a `with` block, or read it to its end. The last event of each member is one `done`.
         """
         limits = limits_of(output_timeout, tool_timeout, first)
         plan = plan_of(conversation, members, prompt, mode, limits, follow)
@@ -194,25 +194,25 @@ class Dispatcher:
         return DispatchStream(self._start(Execution(plan, self._services, channel=channel, cancel=cancel)), channel)
 
     def stop(self, conversation: str, member: str, reason: str = USER_CANCEL) -> bool:
-        """Stop *member* in *conversation*; its siblings go on. Returns whether this stop came first.
+        """Stop *member* in *conversation*; the other members go on. Return whether this stop came first.
 
-        Returns False if nothing runs there. Raises UsageError if something does, but no such member takes part.
+        Returns False if nothing runs in the conversation. Raises UsageError if *member* is not a member of what runs.
         """
-        found = self._running(conversation)
-        knowing = [execution for execution in found if execution.knows(member)]
-        if found and not knowing:
-            raise UsageError(f"no member {member!r} takes part in what runs in this conversation")
-        stopped = [execution.stop(member, reason) for execution in knowing]
+        running = self._running(conversation)
+        having = [execution for execution in running if execution.has(member)]
+        if running and not having:
+            raise UsageError(f"unknown member {member!r}: no running dispatch of conversation {conversation!r} has it")
+        stopped = [execution.stop(member, reason) for execution in having]
         return any(stopped)
 
     def cancel_all(self, conversation: str | None = None, reason: str = CANCEL_ALL) -> int:
-        """Stop every dispatch in *conversation* (None: everywhere); return how many this has stopped."""
+        """Stop every dispatch of *conversation* (None: of all); return the number of dispatches that this call stopped."""
         return sum(execution.cancel_all(reason) for execution in self._running(conversation))
 
     def close(self) -> None:
-        """Stop what runs, wait for it up to 15 s, and close the records, unless they were given as a store. Idempotent.
+        """Stop all dispatches, wait for them at most 15 s, and close the records unless they were given as a store.
 
-        In a forked child, what the parent runs and has opened is left alone.
+        Idempotent. In a forked child, the parent's dispatches and records are not touched.
         """
         with self._lock:
             self._closed = True
@@ -225,12 +225,12 @@ class Dispatcher:
     def run_recorded(
         self, record: "ExecutionRecord", members: Sequence[Member], limits: TurnLimits, on_end: Callable[[], object]
     ) -> Execution:
-        """Start what the records say already runs: for queues. *on_end* is called, in a thread of ours, when it is over."""
+        """Run an entry of a queue, whose record is already `running`. *on_end* is called when it has ended, in a thread."""
         plan = DispatchPlan(record=record, members=tuple(members), prompt=record.prompt, limits=limits, recorded=True)
         return self._start(Execution(plan, self._services, on_end=on_end))
 
     def runs(self, execution_id: str) -> bool:
-        """Whether this dispatcher runs that execution now."""
+        """Whether this dispatcher runs that execution."""
         return any(execution.id == execution_id for execution in self._running(None))
 
     def __enter__(self) -> Self:
@@ -244,7 +244,7 @@ class Dispatcher:
     def _start(self, execution: Execution) -> Execution:
         with self._lock:
             if self._closed:
-                raise UsageError("the dispatcher is closed")
+                raise UsageError("this dispatcher is closed: make a new Dispatcher")
             ended = [key for key, other in self._active.items() if other.ended.is_set()]
             for key in ended:
                 del self._active[key]
@@ -267,7 +267,7 @@ class Dispatcher:
 
 
 def outcome_of(execution: Execution) -> DispatchOutcome:
-    """Return what an ended execution came to, or raise what went wrong with it."""
+    """Return the outcome of an ended execution, or raise its error."""
     if execution.failure is not None:
         raise execution.failure
     assert execution.outcome is not None

@@ -1,1 +1,1 @@
-"""One supervised command: its options, its clock, its watch, its result."""
+"""One supervised command: its options, clock, watch and result."""

@@ -1,4 +1,4 @@
-"""Run a program under limits on silence: `run_command` for its result, `iter_command` for its events as they come."""
+"""Run a program with limits on silence: `run_command` returns its result, `iter_command` its events as they arrive."""
 
 import os
 import queue
@@ -23,35 +23,35 @@ T = TypeVar("T", Event, RawOutput)
 
 
 def run_command(argv: Sequence[str], **options: Unpack[CommandOptions]) -> CommandResult:
-    """Run a program, and say how it ended. Nothing of it is left when this returns.
+    """Run a program to its end, and return how it ended. No process of it is left.
 
     argv:         the program and its arguments; no shell.
     format:       how its standard output is read: "claude", "codex", "gemini", "opencode", or "lines" (default). With
-                  "lines" any output counts, of both pipes; with the others only real output does (`docs/formats.md`).
-    first:        seconds to the first output. Default: *idle* rules from the start.
-    idle:         seconds between outputs; while the program burns CPU, up to twice as much. Default: off.
-    total:        seconds for the whole run. Default: off. A surrounding `deadline()` bounds it too.
-    tool_timeout: seconds that a running tool call may take in place of *idle*, where that is more. Default: off.
-    pty:          give the program a terminal as its standard output, for those that hold output back in a pipe.
+                  "lines" any output of both pipes counts; with the others only what docs/formats.md calls output.
+    first:        seconds until the first output. Default None: *idle* applies from the start.
+    idle:         seconds between outputs; up to twice as much while the program uses CPU. Default None: off.
+    total:        seconds for the whole run. Default None: off. A surrounding `deadline()` also applies.
+    tool_timeout: seconds that a running tool call may take without output, if longer than *idle*. Default None: off.
+    pty:          give the program a terminal as standard output, for programs that buffer their output in a pipe.
     on_stall:     called with a `Stall` when a limit has fired, before the program is stopped; it may take 10 s.
-    cancel:       a token whose cancel stops the program. Default: the current one.
-    input:        what the program reads from its standard input, which is then closed. Default: nothing.
-    env:          the whole environment of the program. Default: this process's. `PYTHONUNBUFFERED=1` is added, unless set.
-    cwd:          the folder to start it in.
+    cancel:       a token whose cancel stops the program. Default: the current token.
+    input:        text or bytes for standard input, which is then closed. Default None: standard input is empty.
+    env:          the whole environment. Default: this process's. `PYTHONUNBUFFERED=1` is added unless it is set.
+    cwd:          the folder to start in.
     stdout_only:  with "lines": standard error does not count.
-    ignore:       regular expressions; lines in which one is found do not count.
-    final:        with "lines": regular expressions for the line that ends the run; without it the run is incomplete.
+    ignore:       regular expressions; matching lines do not reset the limits on silence.
+    final:        with "lines": regular expressions for the line that ends the run; without that line it is incomplete.
     grace:        seconds between SIGTERM and SIGKILL. Default 3.
-    linger:       seconds that the program may take to end once it has said its result. Default 1.
+    linger:       seconds that the program may take to exit after its result. Default 1.
 
-    Raises UsageError for what cannot be right, `CommandStartError` if the program cannot be started. A limit, a cancel and
-    a failure are outcomes, and raise nothing. What interrupts the caller (Ctrl-C) stops the program first.
+    Raises UsageError or TypeError for an invalid argument, `CommandStartError` if the program cannot be started. A limit, a
+    cancel and a failure are outcomes: they raise nothing. Ctrl-C stops the program, and is raised.
 
-    A program that was to be stopped before its start (a cancelled token, a spent `deadline()`) is not started.
+    The program is not started if the token is already cancelled or the surrounding `deadline()` is spent.
 
     Limits
-        A daemon that has left both its group and its parents is not stopped; it cannot hold us either. A program that
-        prints nothing before its end looks silent: use its streaming mode, *pty*, or *total* alone. POSIX only.
+        A daemon that has left both its group and its parents is not stopped; it does not block the caller. A program that
+        prints only at its end looks silent: use its streaming mode, *pty*, or *total* alone. POSIX only.
     """
     with CommandStream[Event](CommandPlan(argv=argv, events=False, **options)) as stream:
         for _ in stream:
@@ -60,13 +60,14 @@ def run_command(argv: Sequence[str], **options: Unpack[CommandOptions]) -> Comma
 
 
 def iter_command(argv: Sequence[str], **options: Unpack[CommandOptions]) -> "CommandStream[Event]":
-    """Run a program, and return an iterator over its events. The last one is `done`; then `result` says how it ended.
+    """Start a program, and return an iterator over its events. The last event is `done`; then `result` exists.
 
-    Takes, and raises, what `run_command` does. Close it, or use it in a `with` statement: that stops the program.
+    Takes the arguments of `run_command`, and raises the same errors. Use it in a `with` block, or close it: that stops the
+    program.
 
     Limits
-        The limits hold whether or not the events are taken. A program whose events are not taken is held back behind
-        8 MiB of them, and does not count as silent meanwhile.
+        The limits apply whether or not the events are read. While 8 MiB of events are unread, the program has to wait, and
+        the limits on silence are paused.
     """
     return CommandStream(CommandPlan(argv=argv, **options))
 
@@ -81,7 +82,7 @@ class CommandStream(Generic[T], Iterator[T]):
         self._watch = CommandWatch(self.program, plan.readers(), CommandClock(limits, monotonic()), plan.on_stall)
         self._token = plan.token()
         try:
-            self._process: Process[T] = self._made(spec, grace, spent=limits.deadline == 0)
+            self._process: Process[T] = self._make(spec, grace, spent=limits.deadline == 0)
             self._process.start()
         except BaseException:
             self._token.detach()
@@ -89,7 +90,7 @@ class CommandStream(Generic[T], Iterator[T]):
         self._over = False
         self._dropped: weakref.finalize[..., Any] = weakref.finalize(self, self._token.cancel, "dropped")
 
-    def _made(self, spec: Spec, grace: float, *, spent: bool) -> Process[T]:
+    def _make(self, spec: Spec, grace: float, *, spent: bool) -> Process[T]:
         check_argv(spec.argv)
         if self._token.cancelled:
             return Unstarted(self._watch, self._token.reason, token=self._token)
@@ -129,35 +130,35 @@ class CommandStream(Generic[T], Iterator[T]):
 
     @property
     def result(self) -> CommandResult:
-        """How it ended. Raises UsageError while it runs."""
+        """The result. Raises UsageError while the program runs."""
         if self._watch.result is None:
             raise UsageError(f"{self.program} is still running: its result exists after its last event")
         return self._watch.result
 
     @property
     def ended(self) -> bool:
-        """Whether the program has ended, so that there is a result."""
+        """Whether the program has ended: `result` exists."""
         return self._watch.result is not None
 
     @property
     def stopping(self) -> bool:
-        """Whether a limit or a cancel stops it, or has; a program that only lingers after its result is not stopped."""
+        """Whether a limit or a cancel stops, or stopped, the program. Its end after `linger` does not count."""
         return self._token.cancelled and self._token.reason != FINISHED
 
     @property
     def overflowed(self) -> bool:
-        """Whether some of what it said while it was being stopped was dropped, because it was not read."""
+        """Whether output during the stop was dropped because the events were not read."""
         return self._process.overflowed
 
     def read(self) -> CommandResult:
-        """Take, and drop, the rest of the events; return the result."""
+        """Drop the other events, and return the result."""
         for _ in self:
             pass
         return self.result
 
     @property
     def pid(self) -> int:
-        """The program's process id, which is its group's too; 0 if it was not started, as it was to be stopped already."""
+        """The id of the program's process and of its group; 0 if it was not started."""
         return self._process.pid
 
     def look(self) -> ProcessSnapshot:
@@ -165,24 +166,24 @@ class CommandStream(Generic[T], Iterator[T]):
         return self._watch.look()
 
     def signal(self, number: int) -> None:
-        """Pass a signal on to the program and its group. Safe in a signal handler."""
+        """Send a signal to the program's process group. Safe in a signal handler."""
         self._process.signal(number)
 
     def stop(self, reason: object = "cancelled", *, opening: int | None = None) -> bool:
-        """Stop the program, and return at once: whether this was the first stop. Safe in a signal handler.
+        """Stop the program, and do not wait; return whether this was the first stop. Safe in a signal handler.
 
-        opening: the number of a signal that it and its group get before SIGTERM. Default: none.
+        opening: the number of a signal that its group gets before SIGTERM. Default None.
         """
         return self._process.stop(reason, opening)
 
     def kill(self) -> None:
-        """Stop it without a grace. Safe in a signal handler."""
+        """Stop the program without a grace. Safe in a signal handler."""
         self._process.kill()
 
     def close(self, reason: object = "closed") -> None:
-        """Stop the program if it still runs, and return when nothing of it is left. Idempotent.
+        """Stop the program if it still runs, and wait until no process of its group is left. Idempotent.
 
-        In a forked child it does nothing: the program is the parent's.
+        In a forked child it does nothing.
         """
         if self._over:
             return
@@ -193,7 +194,7 @@ class CommandStream(Generic[T], Iterator[T]):
         self._token.cancel(reason)
         try:
             self._wait()
-        except BaseException:  # a second Ctrl-C: no more grace
+        except BaseException:  # a second Ctrl-C ends the grace
             self._process.kill()
             self._wait()
             raise

@@ -1,6 +1,6 @@
 """The limits of one command. Pure: the time is an argument.
 
-At one instant the wider limit wins: total before a phase's.
+If several limits are used up at one instant, the wider one wins: total before that of a phase.
 """
 
 import dataclasses
@@ -12,20 +12,20 @@ from .._data.output_timeout import Activity, Diagnosis, Fire, OutputTimeout
 from .._data.turn_events import Event, Kind
 
 FINISHED = "finished"
-"""The reason to stop a program that has said its result, and lingers."""
+"""The reason to stop a program that has printed its result and does not exit."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommandLimits:
-    """What may take how long, in seconds; None is off.
+    """The limits of a command, in seconds; None is off.
 
-    first:        to the first output. While it is on and nothing has come, it rules, and *idle* does not.
-    idle:         between outputs; burning CPU defers it to twice as much at most.
+    first:        until the first output. Until then it applies in place of *idle*.
+    idle:         between outputs; CPU use defers it, up to twice as long.
     total:        the whole run.
-    deadline:     the time left in the surrounding `deadline()` when it started.
-    tool_timeout: what a running tool call may take in place of *idle*, where it is more.
-    linger:       what the program may take to end once it has said its result.
-    frames:       whether the first line of any kind satisfies *first*, and not only output.
+    deadline:     the time that the surrounding `deadline()` left at the start.
+    tool_timeout: without output while a tool call runs, if longer than *idle*.
+    linger:       from the result to the exit.
+    frames:       whether the first line of any known kind satisfies *first*, not only output.
     """
 
     first: float | None = None
@@ -39,7 +39,7 @@ class CommandLimits:
 
 @dataclass(frozen=True, slots=True)
 class LimitFired:
-    """The limit that was used up: first, idle, tool, total or deadline."""
+    """The limit that fired: first, idle, tool, total or deadline."""
 
     limit: str
     seconds: float
@@ -48,7 +48,7 @@ class LimitFired:
 
 
 class CommandClock:
-    """All clocks of a command that was started at *now*."""
+    """The clocks of a command that started at *now*."""
 
     def __init__(self, limits: CommandLimits, now: float) -> None:
         self._limits = limits
@@ -60,20 +60,20 @@ class CommandClock:
 
     @property
     def finished(self) -> bool:
-        """Whether the program has said its result."""
+        """Whether the program has printed its result."""
         return self._finished_at is not None
 
     @property
     def tools(self) -> tuple[str, ...]:
-        """Names of the tool calls in flight."""
+        """Names of the tool calls without a result."""
         return self._output.tools
 
     def deferred(self, now: float) -> float:
-        """Return for how many seconds burning CPU has put *idle* off, in all."""
+        """Return the seconds by which CPU use has deferred *idle*, in total."""
         return self._output.deferred(now)
 
     def observe(self, now: float, event: Event, *, counts: bool) -> None:
-        """Note an event. *counts* says that it is output, whatever its kind."""
+        """Observe an event. *counts*: it is output, whatever its kind."""
         was_output = self._output.observe(now, event)
         if counts and not was_output:
             self._output.rearm(now, event.kind)
@@ -84,21 +84,21 @@ class CommandClock:
             self._finished_at = now
 
     def hold(self, now: float, held: bool) -> None:
-        """Note that the program is, or no longer is, held back by us: that is not its own silence (T1)."""
+        """Stop the clock of silence while the program waits for the reader of its events (T1)."""
         (self._output.pause if held else self._output.resume)(now)
 
     def excuse(self, now: float, late: float) -> None:
-        """Note that the wake-up at *now* was *late* seconds late: see `OutputTimeout.excuse`. It holds for *first* too."""
+        """Report that the wake-up at *now* was *late* seconds late: see `OutputTimeout.excuse`. It shortens *first* too."""
         self._first_since += self._output.excuse(now, late)
 
     def needs_sample(self, now: float) -> bool:
-        """Whether the program's CPU is to be measured for `due()`."""
+        """Whether to measure the program's CPU for `due()`."""
         return not (self._awaits_first or self.finished) and self._output.needs_sample(now)
 
     def due(self, now: float, activity: Activity, cpu_rate: float | None) -> float | LimitFired | str:
-        """Return the seconds to wait, the limit that has fired, or `FINISHED`."""
+        """Return the seconds to wait, the limit that fired, or `FINISHED`."""
         waits = [math.inf]
-        for name, limit, since in self._fixed():
+        for name, limit, since in self._fixed_limits():
             if now - since >= limit:
                 return name if name == FINISHED else self._fired(name, limit, now - since, (now, activity, cpu_rate))
             waits.append(limit - (now - since))
@@ -110,10 +110,10 @@ class CommandClock:
         return min(waits)
 
     def diagnosis(self, now: float, activity: Activity, cpu_rate: float | None) -> Diagnosis:
-        """Return what is known at *now*."""
+        """Return the diagnosis at *now*."""
         return self._output.diagnosis(now, activity, cpu_rate)
 
-    def _fixed(self) -> Iterator[tuple[str, float, float]]:
+    def _fixed_limits(self) -> Iterator[tuple[str, float, float]]:
         limits = self._limits
         for name, limit in (("total", limits.total), ("deadline", limits.deadline)):
             if limit is not None:

@@ -1,4 +1,4 @@
-"""What a command was asked to be: the options, checked, and what follows from them."""
+"""The options of a command, checked, and what follows from them."""
 
 import os
 import threading
@@ -18,14 +18,14 @@ from .command_result import Stall
 from .command_watch import OutputReaders
 
 _LONGEST = threading.TIMEOUT_MAX / 4
-"""Seconds: sums of a few of these are still what `threading` can wait for."""
+"""Seconds. `threading` can still wait for a sum of a few of these."""
 
 Seconds = float | str | timedelta | None
 Patterns = Pattern | Iterable[Pattern] | None
 
 
 class CommandOptions(TypedDict, total=False):
-    """The keyword arguments of `run_command`, which explains them."""
+    """The keyword arguments of `run_command`."""
 
     format: str
     first: Seconds
@@ -47,13 +47,13 @@ class CommandOptions(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommandPlan:
-    """The options of a command, with their defaults; and some that are for the faces.
+    """The options of a command with their defaults, and four that only this package uses.
 
-    raw:           hand over what comes as `RawOutput`.
-    events:        hand over events. They cost more than bytes do.
+    raw:           yield the output as `RawOutput`.
+    events:        yield events. They cost more than bytes.
     inherit_stdin: let the program read this process's standard input.
-    frames:        let the first line of any kind that the format knows satisfy *first*, and not only output; and tell of a
-                   result line when it is read: for turns, whose end is decided by what comes first.
+    frames:        for turns: the first line of any known kind satisfies *first*, not only output; `done` is yielded when
+                   the result line is read; a stop takes a snapshot.
     """
 
     argv: Sequence[str] = field(repr=False)
@@ -79,17 +79,17 @@ class CommandPlan:
     frames: bool = False
 
     def check(self) -> None:
-        """Raise UsageError, or TypeError, if this cannot be started as it is."""
+        """Raise UsageError or TypeError for an invalid option."""
         check_argv(self.spec().argv)
         self.limits()
         self.readers()
         self.grace_seconds()
 
     def limits(self) -> CommandLimits:
-        """Return the limits in seconds, the time that a surrounding `deadline()` leaves included."""
+        """Return the limits in seconds, with the time that a surrounding `deadline()` leaves."""
         total = seconds_of("total", self.total)
         if total is not None and total <= 0:
-            raise UsageError(f"total={total:g} is already spent; None is off")
+            raise UsageError(f"total= must be above 0 seconds (None disables it), got {total:g}")
         ambient = current_deadline()
         return CommandLimits(
             first=_phase("first", self.first),
@@ -102,22 +102,24 @@ class CommandPlan:
         )
 
     def readers(self) -> OutputReaders:
-        """Return fresh readers of the two outputs."""
+        """Return new readers of the two outputs."""
         return OutputReaders(
             stdout=make_format(self.format, ignore=self.ignore, final=self.final, split=self.events),
             stderr=make_format("lines", ignore=self.ignore, split=self.events),
             stderr_counts=self.format == "lines" and not self.stdout_only,
             raw=self.raw,
             events=self.events,
-            early=self.frames,
+            for_turn=self.frames,
         )
 
     def spec(self) -> Spec:
-        """Return what to start."""
+        """Return the program to start."""
         if self.inherit_stdin and self.input is not None:
-            raise UsageError("input= and inherit_stdin= contradict each other")
+            raise UsageError("input= and inherit_stdin= exclude each other: pass one of them")
         if isinstance(self.argv, str | bytes):
-            raise UsageError("argv= is a list: the program and its arguments; for a shell, ['sh', '-c', '...']")
+            raise UsageError(
+                "argv= must be a list: the program and its arguments, got one string; for a shell, pass ['sh', '-c', '...']"
+            )
         return Spec(
             argv=tuple(map(os.fsdecode, self.argv)),
             env=self.env,
@@ -132,11 +134,11 @@ class CommandPlan:
         return _pause("grace", self.grace)
 
     def linger_seconds(self) -> float:
-        """Return the seconds that the program may take to end once it has said its result."""
+        """Return the seconds that the program may take to exit after its result."""
         return _pause("linger", self.linger)
 
     def token(self) -> CancelToken:
-        """Return a token of the run's own, below the one that was given, or the current one."""
+        """Return a child of the given token, or of the current one."""
         parent = self.cancel if self.cancel is not None else current_token()
         return CancelToken() if parent is None else parent.child()
 
@@ -149,14 +151,14 @@ def _phase(name: str, value: Seconds) -> float | None:
 def _pause(name: str, value: Seconds) -> float:
     seconds = seconds_of(name, value)
     if seconds is None or seconds < 0:
-        raise UsageError(f"{name}= is a number of seconds, 0 or more; not {value!r}")
+        raise UsageError(f"{name}= must be >= 0 seconds, got {value!r}")
     return min(seconds, _LONGEST)
 
 
 def _encoded(text: str | bytes | None) -> bytes | None:
     if text is not None and not isinstance(text, str | bytes | bytearray | memoryview):
-        raise TypeError(f"input= takes text or bytes, not {type(text).__name__}")
+        raise TypeError(f"input= must be text or bytes, got {type(text).__name__}")
     try:
         return text.encode() if isinstance(text, str) else text
     except UnicodeEncodeError:
-        raise UsageError("input= has half of a surrogate pair in it, which UTF-8 cannot say; encode it yourself") from None
+        raise UsageError("input= has a lone surrogate, which UTF-8 cannot encode: pass bytes") from None

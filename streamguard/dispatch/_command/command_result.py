@@ -1,4 +1,4 @@
-"""What became of a command."""
+"""The result of a command."""
 
 import dataclasses
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ _SILENT = ("first", "idle", "tool")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stall:
-    """What `on_stall` gets before the program is stopped."""
+    """The argument of `on_stall`, which is called before the program is stopped."""
 
     pid: int
     program: str
@@ -38,39 +38,39 @@ class CommandResult:
     """How a command ended. Times are in seconds."""
 
     outcome: str
-    """`completed`, `failed`, `incomplete` (it ended well, without the line that says so), `timeout` or `cancelled`."""
+    """`completed`, `failed`, `incomplete` (exit code 0, without the final line), `timeout` or `cancelled`."""
     program: str
     message: str
-    """What happened, in one sentence."""
+    """One sentence about the end."""
     exit_code: int | None = None
-    """The program's own exit code; None if it died by a signal, or was not started."""
+    """The program's exit code; None if a signal ended it, or it was not started."""
     signal: int | None = None
-    """The signal that it died by."""
+    """The number of the signal that ended it."""
     limit: str | None = None
     """The limit that fired: first, idle, tool, total or deadline."""
     limit_seconds: float | None = None
     error_code: str | None = None
-    """Why it did not complete: a word of the format, or exit_N, signal_N, timeout, cancelled, incomplete, not_json."""
+    """Why it did not complete: a code of the format, or exit_N, signal_N, timeout, cancelled, incomplete, not_json."""
     reason: object = None
-    """What was given to `cancel()`."""
+    """The argument of `cancel()`."""
     diagnosis: Diagnosis | None = None
-    """What was known when a limit fired. Its instants are seconds since the start."""
+    """The diagnosis when a limit fired. Its instants are seconds since the start."""
     evidence: ProcessSnapshot | None = None
-    """What was seen of the program before it was stopped, when a limit fired."""
+    """A snapshot of the program from before the stop, if a limit fired."""
     text: str = ""
     """The answer: the texts of all text events (the last 16 MiB)."""
     stdout: str = ""
-    """The end of standard output (64 KiB), as it came."""
+    """The end of standard output (64 KiB)."""
     stderr: str = ""
     """The end of standard error (64 KiB)."""
     session_id: str | None = None
     duration: float = 0.0
     deferred_by_cpu: float = 0.0
-    """For how long burning CPU put a limit off, up to the end."""
+    """Seconds by which CPU use deferred *idle*."""
     stopped: bool = False
-    """Whether we ended it: for a limit, a cancel, or because it lingered after its result."""
+    """Whether streamguard ended it: for a limit, a cancel, or because it did not exit after its result."""
     killed: bool = False
-    """Whether something of it did not leave at SIGTERM, and had to be killed."""
+    """Whether a process of it outlived SIGTERM, and got SIGKILL."""
 
     @property
     def ok(self) -> bool:
@@ -89,26 +89,26 @@ class CommandResult:
 
 
 def timeout_sentence(program: str, fired: LimitFired) -> str:
-    """Say which limit stopped *program*, what was known, and which knob there is."""
+    """Return one sentence: the limit that stopped *program*, what had arrived, and the argument to change."""
     known = fired.diagnosis
     if fired.limit not in _SILENT:
-        return f"{program} was stopped after {fired.elapsed:.1f} s: {_knob(fired)}"
-    parts = [f"{program} was stopped: no output for {fired.elapsed:.1f} s, {_knob(fired)}"]
+        return f"{program} was stopped after {fired.elapsed:.1f} s (limit: {_limit_of(fired)})"
+    parts = [f"{program} was stopped: no output for {fired.elapsed:.1f} s (limit: {_limit_of(fired)})"]
     if known.deferred:
-        parts.append(f"burning CPU had deferred it by {known.deferred:.1f} s")
+        parts.append(f"CPU use had deferred it by {known.deferred:.1f} s")
     if known.tools:
-        parts.append(f"a tool call was running: {', '.join(known.tools)}; tool_timeout= gives tools longer")
+        parts.append(f"a tool call was running: {', '.join(known.tools)}; raise tool_timeout= to give tools longer")
     if known.first_output_at is None:
         parts.append(
-            "there was no output at all: a program that prints only at its end needs a streaming output mode, or pty"
+            "there was no output at all: a program that prints only at its end needs a streaming output mode, or pty=True"
         )
     if known.last_signal_kind is not None:
         parts.append(f"the last event that is not output was {known.last_signal_kind}")
     return "; ".join(parts)
 
 
-def _knob(fired: LimitFired) -> str:
+def _limit_of(fired: LimitFired) -> str:
     if fired.limit == "deadline":
-        return "the surrounding deadline() has passed"
+        return "the surrounding deadline()"
     name = "tool_timeout" if fired.limit == "tool" else fired.limit
-    return f"{name}={fired.seconds:g} has passed"
+    return f"{name}={fired.seconds:g}"

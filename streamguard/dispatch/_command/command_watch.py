@@ -1,4 +1,4 @@
-"""Watches one command: reads its output by the format, runs its clocks, and says how it ended."""
+"""Watches one command: reads its output in its format, keeps its clocks, and makes its result."""
 
 import dataclasses
 from collections.abc import Callable, Iterable, Iterator
@@ -32,11 +32,11 @@ class RawOutput:
 class OutputReaders:
     """How the two outputs are read.
 
-    stdout, stderr: what reads them; what is output in stderr is handed over as `stderr`.
-    stderr_counts:  whether what is output in stderr re-arms the limits on silence.
-    raw:            hand over bytes.
-    events:         hand over events.
-    early:          hand over the `done` of a result line when it is read, and not when the program has ended.
+    stdout, stderr: the formats; output on stderr becomes `stderr` events.
+    stderr_counts:  whether output on stderr resets the limits on silence.
+    raw:            yield bytes.
+    events:         yield events.
+    for_turn:       yield `done` when the result line is read, not at the exit; take a snapshot before every stop.
     """
 
     stdout: Format
@@ -44,11 +44,11 @@ class OutputReaders:
     stderr_counts: bool
     raw: bool = False
     events: bool = True
-    early: bool = False
+    for_turn: bool = False
 
 
 class CommandWatch:
-    """The watch of one command (see `process.Watch`). *on_stall* runs before the stop, when a limit has fired."""
+    """The watch of one command (see `process.Watch`). *on_stall* runs before the stop if a limit fired."""
 
     def __init__(
         self, program: str, readers: OutputReaders, clock: CommandClock, on_stall: Callable[[Stall], object] | None = None
@@ -70,12 +70,12 @@ class CommandWatch:
         self._snapshot: ProcessSnapshot | None = None
 
     def attach(self, pid: int) -> None:
-        """Say which process this is about."""
+        """Set the process that is watched."""
         self._pid = pid
         self._probe = ActivityProbe(pid)
 
     def received(self, now: float, stream: str, data: bytes) -> Iterator[tuple[Event | RawOutput, int]]:
-        """Read bytes, run the clocks by them, and hand events (or the bytes) over."""
+        """Read bytes, update the clocks, and yield events, bytes, or both, with their sizes."""
         self._tails[stream].add(data)
         if self._readers.raw:
             yield RawOutput(stream, data), len(data)
@@ -84,7 +84,7 @@ class CommandWatch:
                 yield event, len(event.text) + len(event.raw) + _EVENT_BYTES
 
     def due(self, now: float) -> float | StopDecision:
-        """Ask the clocks, with the CPU measured if it matters."""
+        """Check the clocks; measure the CPU if the check needs it."""
         activity, rate = Activity.UNKNOWN, None
         if self._probe is not None and self._clock.needs_sample(now):
             activity, rate = self._probe.activity(now), self._probe.rate
@@ -95,28 +95,28 @@ class CommandWatch:
         return StopDecision(FINISHED) if isinstance(due, str) else due
 
     def stopped(self, now: float, reason: object) -> None:
-        """Record the reason. Take a snapshot if a limit fired or the program is a member's: the kill leaves none.
+        """Record the reason, and take a snapshot if a limit fired or the program is a member's: after the kill it is late.
 
         A run whose result line was read is settled already.
         """
-        if isinstance(reason, LimitFired) or (self._readers.early and reason != FINISHED):
+        if isinstance(reason, LimitFired) or (self._readers.for_turn and reason != FINISHED):
             self._snapshot = self.look()
         if self._settled is None:
             self._settled = reason if isinstance(reason, LimitFired) else _StopReason(reason)
 
     def held_back(self, now: float, held: bool) -> None:
-        """Stop the clock of silence while it is we who hold the program back."""
+        """Stop the clock of silence while the program is held back."""
         self._clock.hold(now, held)
 
     def woken_late(self, now: float, late: float) -> None:
-        """Subtract the time in which no event could be read."""
+        """Subtract the time in which nothing could be read."""
         self._clock.excuse(now, late)
 
     def ended(self, now: float, exit: ProcessExit) -> Iterator[Event]:
-        """Hand over the last events; the last one of all is `done`."""
+        """Yield the last events; the last one is `done`."""
         code = None if exit.stopped else exit.code
-        events = [*self._note_all(now, self._readers.stderr.close(None), Kind.STDERR)]
-        events += self._note_all(now, self._readers.stdout.close(code))
+        events = [*self._observe(now, self._readers.stderr.close(None), Kind.STDERR)]
+        events += self._observe(now, self._readers.stdout.close(code))
         self.result = self._result(now, exit)
         if self._readers.events:
             yield from (event for event in events if event.kind is not Kind.DONE)
@@ -127,7 +127,7 @@ class CommandWatch:
                 yield Event.done(self.result.error_code, data=data)
 
     def look(self) -> ProcessSnapshot:
-        """Return the state of the process now."""
+        """Return a snapshot of the process now."""
         if not self._pid:
             return ProcessSnapshot(stdout="", stderr="")
         tools = self._clock.tools
@@ -136,25 +136,25 @@ class CommandWatch:
 
     def _read(self, now: float, stream: str, data: bytes) -> Iterator[Event]:
         if stream == "stdout":
-            yield from self._note_all(now, self._readers.stdout.feed(data))
+            yield from self._observe(now, self._readers.stdout.feed(data))
         else:
-            yield from self._note_all(now, self._readers.stderr.feed(data), Kind.STDERR)
+            yield from self._observe(now, self._readers.stderr.feed(data), Kind.STDERR)
 
-    def _note_all(self, now: float, events: Iterable[Event], kind: Kind | None = None) -> Iterator[Event]:
+    def _observe(self, now: float, events: Iterable[Event], kind: Kind | None = None) -> Iterator[Event]:
         for event in events:
             counts = kind is not None and self._readers.stderr_counts and event.is_output
-            noted = event if kind is None else dataclasses.replace(event, kind=kind)
-            self._clock.observe(now, noted, counts=counts)
-            self._note(noted)
-            yield noted
+            observed = event if kind is None else dataclasses.replace(event, kind=kind)
+            self._clock.observe(now, observed, counts=counts)
+            self._keep(observed)
+            yield observed
 
     def _sends_early(self, event: Event) -> bool:
-        if not self._readers.early or event is not self._settled or self._done_sent:
+        if not self._readers.for_turn or event is not self._settled or self._done_sent:
             return False
         self._done_sent = True
         return True
 
-    def _note(self, event: Event) -> None:
+    def _keep(self, event: Event) -> None:
         if event.kind is Kind.TEXT:
             self._text.add(event.text.encode("utf-8", "replace"))
         elif event.kind is Kind.SESSION:
@@ -171,7 +171,7 @@ class CommandWatch:
     def _result(self, now: float, exit: ProcessExit) -> CommandResult:
         settled = self._settled
         fired = settled if isinstance(settled, LimitFired) else None
-        outcome, error_code, message = self._verdict()
+        outcome, error_code, message = self._summary()
         return CommandResult(
             outcome=outcome,
             program=self._program,
@@ -194,15 +194,15 @@ class CommandWatch:
             killed=exit.killed,
         )
 
-    def _verdict(self) -> tuple[str, str | None, str]:
+    def _summary(self) -> tuple[str, str | None, str]:
         settled, program = self._settled, self._program
         if isinstance(settled, LimitFired):
-            sentence = timeout_sentence(program, settled)
-            return "timeout", "timeout", sentence if self._pid else f"{program} was not started: its deadline() is spent"
+            not_started = f"{program} was not started: the surrounding deadline() is spent"
+            return "timeout", "timeout", timeout_sentence(program, settled) if self._pid else not_started
         if isinstance(settled, _StopReason):
             return "cancelled", "cancelled", f"{program} was cancelled{'' if self._pid else ' before it was started'}"
         if settled is None:
-            return "failed", "unknown_exit", f"{program}: its exit code is not known; is SIGCHLD ignored in this process?"
+            return "failed", "unknown_exit", f"{program}: unknown exit code; check whether this process ignores SIGCHLD"
         if settled.error_code is None:
             return "completed", None, f"{program} completed"
         outcome = "incomplete" if settled.error_code == "incomplete" else "failed"
@@ -215,6 +215,6 @@ class _StopReason:
 
 
 def _since(start: float, diagnosis: Diagnosis) -> Diagnosis:
-    """Return *diagnosis* with seconds since *start* where it has instants of the monotonic clock."""
-    found = {name: getattr(diagnosis, name) for name in ("first_output_at", "last_output_at", "last_signal_at")}
-    return dataclasses.replace(diagnosis, **{name: at - start for name, at in found.items() if at is not None})
+    """Return *diagnosis* with seconds since *start* in place of monotonic instants."""
+    instants = {name: getattr(diagnosis, name) for name in ("first_output_at", "last_output_at", "last_signal_at")}
+    return dataclasses.replace(diagnosis, **{name: at - start for name, at in instants.items() if at is not None})

@@ -1,4 +1,4 @@
-"""A member that is a function: an SDK's generator, a local model, a test's script."""
+"""A member that is a function, for example one that reads an SDK's generator or runs a local model."""
 
 from collections.abc import Callable, Iterable, Iterator
 
@@ -6,38 +6,41 @@ from ...errors import UsageError
 from .._data.turn_events import Event, Kind
 from .member import TurnContext
 
-Said = str | Event
+Piece = str | Event
 
 
 class CallableMember:
     """A function as a member.
 
     name: the member's name.
-    run:  called with the prompt and the `TurnContext`; returns the answer as text, or yields pieces of text, or `Event`s.
-          When it ends, the member is done; what it raises is its failure.
+    run:  called with the prompt and the `TurnContext`. It returns the answer as text, or yields pieces of text or `Event`s.
+          Its return is `done`; an exception is the member's failure.
 
-    `context.token` tells when to stop: look at `.cancelled`, or register what is to be closed with `.on_cancel(...)`.
-    streamguard's own streams and sessions, called in it, are cut by themselves.
+    To stop, check `context.token.cancelled`, or register a closer with `context.token.on_cancel(...)`. streamguard's own
+    streams, sessions and chains in the function are cut without that.
+
+    Raises UsageError for an invalid argument.
 
     Limits
-        A function that blocks and registers nothing cannot be stopped: it is abandoned, and its late output is dropped.
-        A generator is closed once the piece it is working on has come.
+        A function that blocks and registers no closer cannot be stopped: it is abandoned, and its later output is dropped.
+        A generator is closed after the piece that it is working on.
     """
 
     stop_grace = 1.0
-    """Seconds that the function may take to return after the stop."""
+    """Seconds that the function may take to return after a stop."""
 
-    def __init__(self, name: str, run: Callable[[str, TurnContext], str | Iterable[Said]]) -> None:
+    def __init__(self, name: str, run: Callable[[str, TurnContext], str | Iterable[Piece]]) -> None:
         if not name or not callable(run):
-            raise UsageError("a CallableMember takes a name and a function of prompt and context")
+            raise UsageError(
+                f"CallableMember needs a name and a function run(prompt, context), got {name!r} and {type(run).__name__}"
+            )
         self.name = name
         self._run = run
 
     def run(self, prompt: str, context: TurnContext) -> Iterator[Event]:
-        """Yield what the function says, as events."""
-        said = self._run(prompt, context)
+        """Run the function, and yield its events."""
+        pieces = _pieces(self._run(prompt, context))
         done = False
-        pieces = _pieces(said)
         try:
             for piece in pieces:
                 event = _event(piece)
@@ -51,12 +54,12 @@ class CallableMember:
             yield Event.done()
 
 
-def _pieces(said: object) -> Iterable[object]:
-    if isinstance(said, str | Event):
-        return [said]
-    if isinstance(said, Iterable) and not isinstance(said, bytes | bytearray):
-        return said
-    raise TypeError(f"a CallableMember's function returns text, or yields text and Events; not {type(said).__name__}")
+def _pieces(result: object) -> Iterable[object]:
+    if isinstance(result, str | Event):
+        return [result]
+    if isinstance(result, Iterable) and not isinstance(result, bytes | bytearray):
+        return result
+    raise TypeError(f"the function of a CallableMember must return or yield text or Events, got {type(result).__name__}")
 
 
 def _event(piece: object) -> Event:
@@ -64,4 +67,4 @@ def _event(piece: object) -> Event:
         return piece
     if isinstance(piece, str):
         return Event(kind=Kind.TEXT, text=piece, delta=True)
-    raise TypeError(f"a CallableMember's function yields text and Events, not {type(piece).__name__}")
+    raise TypeError(f"the function of a CallableMember must yield text or Events, got {type(piece).__name__}")

@@ -1,4 +1,4 @@
-"""What a member is: something with a name that turns a prompt into events."""
+"""The interface of a member: a name, and a function from a prompt to events."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -9,23 +9,23 @@ from .._data.turn_events import Event
 from .._process.cpu_activity import ActivityProbe
 
 
-def _unheard(_probe: ActivityProbe | None) -> None:
-    """The activity of this turn is not measured."""
+def _ignore(_probe: ActivityProbe | None) -> None:
+    """Do not measure the activity of this turn."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnContext:
-    """What a member knows of the turn that it runs."""
+    """The turn that a member runs."""
 
     token: CancelToken
-    """Cancelled when the turn is to stop; the member then ends, with everything that it started."""
+    """Cancelled when the turn is stopped. The member then ends everything that it started, and returns."""
     session_id: str | None = None
-    """The session to resume; None: a new one."""
+    """The session to resume; None starts a new one."""
     turn_id: str = ""
-    probe: Callable[[ActivityProbe | None], None] = _unheard
-    """Called with the probe of the process that the member started, and with None when that process is gone."""
+    probe: Callable[[ActivityProbe | None], None] = _ignore
+    """Call it with the probe of the process that the member started, and with None when that process has ended."""
     first: float | None = None
-    """Start-up limit: seconds to the first frame of any kind (R26). None: no limit."""
+    """Start-up limit: seconds until the first frame of any kind. None: no limit."""
 
 
 @runtime_checkable
@@ -35,8 +35,8 @@ class Member(Protocol):
     name: str
 
     def run(self, prompt: str, context: TurnContext) -> Iterator[Event]:
-        """Yield what the agent says; the last event is `done`, unless the turn was stopped.
+        """Yield the agent's events. The last one is `done`, unless the turn was stopped.
 
-        The iterator ends soon once `context.token` is cancelled, and leaves no process behind when it is closed.
+        The iterator must end soon after `context.token` is cancelled, and must end its processes when it is closed.
         """
         ...

@@ -1,4 +1,4 @@
-"""A member that is a chat endpoint: an HTTP stream, under the turn's own timer and no second one (T36)."""
+"""A member that is a chat endpoint: an HTTP stream without limits of its own; the turn has its timer (T36)."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -36,27 +36,29 @@ _CODES: tuple[tuple[type[StreamguardError], str], ...] = (
 
 
 class StreamMember:
-    """Asks an OpenAI-compatible endpoint by `guarded_stream`, one request for each turn.
+    """A member that sends one request per turn to an OpenAI-compatible endpoint, with `guarded_stream`.
 
-    name:      of the member.
+    name:      the member's name.
     url:       the endpoint, such as `https://api.example.com/v1/chat/completions`.
-    model:     the model's name: the payload is then a chat with the prompt as its one message.
-    payload:   in place of *model*: a function of the prompt that returns the JSON payload.
-    timeouts:  limits of the stream's own. Default: `Timeouts.off()`, for the turn has its output timeout; its start-up
-               limit (`first=` of the dispatch), if there is one, bounds each phase up to the first chunk.
-    retry:     as of `guarded_stream()`. Default None: a turn asks once.
-    heartbeat: seconds after which silence is looked at for comments, which become `signal` events. Default 5.
-    keywords:  all others of `guarded_stream()`, such as *headers*, *session*, *strict*.
+    model:     the model's name. The payload is a chat with the prompt as its only message.
+    payload:   in place of *model*: a function that returns the JSON payload for a prompt.
+    timeouts:  the stream's own limits. Default None: `Timeouts.off()`, because the turn has its output timeout; then the
+               start-up limit of the dispatch (`first=`) bounds each phase until the first chunk.
+    retry:     as for `guarded_stream()`. Default None: one request.
+    heartbeat: seconds between two checks for comments, which become `signal` events. Default 5.
+    keywords:  other arguments of `guarded_stream()`, such as *headers*, *session*, *strict*.
 
     Text, reasoning and pieces of tool calls are output; comments, role chunks and usage are not.
 
+    Raises UsageError for an invalid argument.
+
     Limits
-        Stopping it closes the connection. Whether the server stops computing is not known: the response says
+        A stop closes the connection. It is unknown whether the server stops to compute: the response has
         `remote_termination: unconfirmed`.
     """
 
     remote = True
-    """It runs elsewhere: see the limits."""
+    """Whether it runs on another machine: see *Limits*."""
     stop_grace = 1.0
 
     def __init__(
@@ -72,7 +74,7 @@ class StreamMember:
         **keywords: Any,
     ) -> None:
         if not name or (model is None) == (payload is None):
-            raise UsageError("a StreamMember takes a name, and either model= or payload=")
+            raise UsageError("StreamMember needs name=, and exactly one of model= and payload=")
         self.name = name
         self._url = url
         self._payload = payload or _chat(model)
@@ -80,7 +82,7 @@ class StreamMember:
         self._options = {"method": "POST", "retry": retry, "heartbeat": heartbeat, **keywords}
 
     def run(self, prompt: str, context: TurnContext) -> Iterator[Event]:
-        """Yield what the endpoint says."""
+        """Send the request, and yield the events of the answer."""
         options = {**self._options, "timeouts": self._limits(context), "cancel": context.token}
         method = options.pop("method")
         try:
@@ -114,15 +116,14 @@ def _events(stream: GuardedStream[Chunk]) -> Iterator[Event]:
     comments = 0
     for chunk in stream:
         if chunk is HEARTBEAT:
-            seen, comments = comments, stream.report.comments
-            if comments > seen:
+            before, comments = comments, stream.report.comments
+            if comments > before:
                 yield Event(kind=Kind.SIGNAL, text="comment")
             continue
-        words = [*_words(chunk)]
-        yield from words or [Event(kind=Kind.STATUS)]
+        yield from [*_output(chunk)] or [Event(kind=Kind.STATUS)]
 
 
-def _words(chunk: Chunk) -> Iterator[Event]:
+def _output(chunk: Chunk) -> Iterator[Event]:
     if chunk.reasoning:
         yield Event(kind=Kind.THINKING, text=chunk.reasoning, delta=True)
     if chunk.text:

@@ -85,7 +85,7 @@ class Execution:
         self._thread.join(1.0)
         return True
 
-    def knows(self, member: str) -> bool:
+    def has(self, member: str) -> bool:
         """Whether *member* is a member of this dispatch."""
         return member in self._names
 
@@ -94,7 +94,7 @@ class Execution:
 
         Raises UsageError if *member* is not a member of this dispatch.
         """
-        if not self.knows(member):
+        if not self.has(member):
             raise UsageError(f"unknown member {member!r}: this dispatch has {', '.join(sorted(self._names))}")
         if not self.ours:
             return False

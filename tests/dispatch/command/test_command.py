@@ -53,7 +53,7 @@ def test_burning_cpu_defers_to_twice_the_limit() -> None:
     assert 1.2 <= result.diagnosis.silence < 1.2 + SLACK
     assert result.diagnosis.activity is Activity.BUSY
     assert result.deferred_by_cpu >= 0.5
-    assert "burning CPU had deferred it" in result.message
+    assert "CPU use had deferred it" in result.message
 
 
 def test_cpu_that_leads_to_output_completes() -> None:

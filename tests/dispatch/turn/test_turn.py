@@ -492,10 +492,10 @@ def test_what_a_member_means_is_taken(dispatcher: Dispatcher) -> None:
 @pytest.mark.parametrize(
     ("said", "complaint"),
     [
-        (None, "returns text, or yields text and Events; not NoneType"),
-        (b"x", "not bytes"),
-        ([1], "yields text and Events, not int"),
-        ([None], "yields text and Events, not NoneType"),
+        (None, "must return or yield text or Events, got NoneType"),
+        (b"x", "got bytes"),
+        ([1], "must yield text or Events, got int"),
+        ([None], "must yield text or Events, got NoneType"),
     ],
 )
 def test_what_a_function_cannot_say_fails_its_turn_clearly(dispatcher: Dispatcher, said: Any, complaint: str) -> None:
