@@ -1,4 +1,4 @@
-"""bounded_call: a function gets its time and no more; what cannot be stopped is left behind, counted, and heard no more."""
+"""bounded_call: a function gets a bounded time; a thread that cannot be stopped is abandoned and counted."""
 
 import contextvars
 import gc
@@ -40,38 +40,38 @@ class Odd(Exception):
 
 
 def wait_for_token() -> bool:
-    """Wait as good code does: until the call is cancelled."""
+    """Wait until the call is cancelled, as a function that checks its token does."""
     token = current_token()
     assert token is not None
     return token.wait(10)
 
 
 def reused(fn: Callable[[], Any], until: Deadline | None = None) -> Any:
-    """Call *fn* as `Session` does: in a worker that others may have used."""
+    """Call *fn* as `Session` does: in a worker that may have run other calls."""
     return run_until(fn, until, None, expired=lambda overran: Odd(overran), reuse=True)
 
 
 @pytest.fixture
 def gate() -> Iterator[threading.Event]:
-    """Open at the end of the test, so that what waits for it can leave."""
+    """Open at the end of the test, so that what waits for it can return."""
     opened = threading.Event()
     yield opened
     opened.set()
 
 
 def test_the_result_is_returned() -> None:
-    """A function that is done in time returns what it returns, with its arguments, from another thread."""
+    """A function that ends in time returns its result; it gets its arguments and runs in another thread."""
     assert bounded_call(divmod, 7, 2, limit=10) == (3, 1)
     assert bounded_call(threading.get_ident, limit=timedelta(seconds=10)) != threading.get_ident()
 
 
 def test_no_limit_at_all() -> None:
-    """Without a limit, a deadline and a token the function simply runs."""
+    """Without a limit, a deadline and a token the function runs to its end."""
     assert bounded_call(lambda: time.sleep(0.01) or "done") == "done"
 
 
-def test_what_it_raises_is_raised_as_it_is() -> None:
-    """The very exception object of the function comes out, whatever its kind."""
+def test_its_exception_is_raised_unchanged() -> None:
+    """The function's own exception object is raised, of any type."""
     for kind in (Odd, StreamguardError, TimeoutError, SystemExit, KeyboardInterrupt):
         error = kind("x")
 
@@ -83,8 +83,8 @@ def test_what_it_raises_is_raised_as_it_is() -> None:
         assert caught.value is error
 
 
-def test_an_error_leaves_no_cycle_behind() -> None:
-    """What a function raised, and everything its frames hold, is gone with the last reference, without the collector."""
+def test_an_error_leaves_no_cycle() -> None:
+    """An exception and all that its frames hold are freed with the last reference, without the collector."""
 
     def fail() -> None:
         raise Odd
@@ -105,7 +105,7 @@ def test_an_error_leaves_no_cycle_behind() -> None:
 
 @pytest.mark.parametrize("limit", [0, -1, timedelta(0)])
 def test_a_spent_limit_starts_nothing(limit: Any) -> None:
-    """With a limit of 0 or less the function never runs."""
+    """With a limit of 0 or less the function does not run."""
     ran: list[int] = []
     with pytest.raises(DeadlineExceededError) as spent:
         bounded_call(ran.append, 1, limit=limit)
@@ -113,28 +113,28 @@ def test_a_spent_limit_starts_nothing(limit: Any) -> None:
 
 
 def test_a_spent_deadline_starts_nothing() -> None:
-    """Under a surrounding deadline that has passed the function never runs, whatever its own limit."""
+    """Under a surrounding deadline that has passed the function does not run, with any limit of its own."""
     ran: list[int] = []
     with deadline(0), pytest.raises(DeadlineExceededError) as spent:
         bounded_call(ran.append, 1, limit=10)
     assert (ran, spent.value.scope, spent.value.limit) == ([], "ambient", None)
 
 
-def test_what_never_ran_did_not_take_long() -> None:
-    """The message about a spent limit says that nothing was run; so does that about a spent deadline."""
+def test_the_message_says_that_nothing_was_run() -> None:
+    """The message about a spent limit or deadline says that nothing was run."""
     for seconds, around in ((-1, None), (None, -1)):
         with deadline(around), pytest.raises(DeadlineExceededError, match="is already spent: nothing was run"):
             bounded_call(wait_for_token, limit=seconds)
 
 
-def test_a_cancel_that_is_no_token_is_refused() -> None:
-    """By the name of the argument."""
+def test_cancel_must_be_a_token() -> None:
+    """The message names the argument."""
     with pytest.raises(TypeError, match="cancel= must be a CancelToken, got str"):
         bounded_call(wait_for_token, cancel="x")  # type: ignore[arg-type]
 
 
 def test_a_limit_must_be_a_number() -> None:
-    """A limit that is no number of seconds is refused by its name, before anything runs."""
+    """A limit that is not a number of seconds is refused by its name, before anything runs."""
     with pytest.raises(TypeError, match="limit="):
         bounded_call(int, limit=True)
     with pytest.raises(UsageError, match="limit="):
@@ -142,7 +142,7 @@ def test_a_limit_must_be_a_number() -> None:
 
 
 def test_expiry_cancels_the_calls_token() -> None:
-    """When the limit fires, the function's token is cancelled, its closers run, and a function that heeds it is gone."""
+    """When the limit fires, the function's token is cancelled, its closers run, and a function that checks it ends."""
     closed: list[bool] = []
 
     def work() -> None:
@@ -163,8 +163,8 @@ def test_expiry_cancels_the_calls_token() -> None:
     assert "lookup took longer than limit=0.1" in str(error)
 
 
-def test_what_ignores_its_cancel_is_left_behind(gate: threading.Event) -> None:
-    """A function that hears nothing is left after the grace, is counted as long as it runs, and its result is dropped."""
+def test_a_function_that_ignores_its_cancel_is_abandoned(gate: threading.Event) -> None:
+    """A function that ignores its token is abandoned after the grace and counted while it runs; its result is dropped."""
     before, done = abandoned_threads(), threading.Event()
 
     def work() -> str:
@@ -184,8 +184,8 @@ def test_what_ignores_its_cancel_is_left_behind(gate: threading.Event) -> None:
     wait_until(lambda: abandoned_threads() == before)
 
 
-def test_late_is_no_success(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A result that is here, but came after the instant, is an error: a caller that was held up gets none either."""
+def test_a_late_result_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A result that arrives after the deadline is an error, also if the caller itself was delayed."""
     wait = calls.Call.wait
     monkeypatch.setattr(calls.Call, "wait", lambda call, seconds: wait(call, None))
     with pytest.raises(DeadlineExceededError) as late:
@@ -194,7 +194,7 @@ def test_late_is_no_success(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_nearer_limit_is_named() -> None:
-    """Whichever of limit and surrounding deadline is nearer fires, and says whose it was."""
+    """The nearer of limit and surrounding deadline fires, and the error names it."""
     with deadline(10), pytest.raises(DeadlineExceededError) as own:
         bounded_call(wait_for_token, limit=LIMIT)
     with deadline(LIMIT), pytest.raises(DeadlineExceededError) as ambient:
@@ -205,7 +205,7 @@ def test_the_nearer_limit_is_named() -> None:
 
 @pytest.mark.parametrize("given", [True, False], ids=["cancel=", "current_token"])
 def test_a_cancel_ends_the_wait(given: bool) -> None:
-    """Cancelling the token, given or current, frees the caller at once with its reason, and cancels the function's own."""
+    """Cancelling the token, given or current, frees the caller at once with its reason, and cancels the function."""
     token, running = CancelToken(), threading.Event()
 
     def work() -> None:
@@ -227,8 +227,8 @@ def test_a_cancel_ends_the_wait(given: bool) -> None:
     assert cancelled.value.reason == "enough"
 
 
-def test_a_cancelled_token_starts_nothing_and_goes_first() -> None:
-    """A token that is cancelled already starts nothing; at one instant it goes before the deadline."""
+def test_a_cancelled_token_starts_nothing_and_precedes_the_deadline() -> None:
+    """Under a cancelled token nothing starts; a cancel precedes a deadline of the same instant."""
     token, ran = CancelToken(), []
     token.cancel("no")
     with pytest.raises(StreamCancelledError) as cancelled:
@@ -237,7 +237,7 @@ def test_a_cancelled_token_starts_nothing_and_goes_first() -> None:
 
 
 def test_the_callers_token_is_never_cancelled_and_keeps_nothing() -> None:
-    """An expiry cancels the child alone, and a long-lived token forgets each call that ended."""
+    """An expiry cancels only the child, and a long-lived token forgets each call that ended."""
     token = CancelToken()
     bounded_call(int, limit=10, cancel=token)
     with pytest.raises(DeadlineExceededError):
@@ -248,7 +248,7 @@ def test_the_callers_token_is_never_cancelled_and_keeps_nothing() -> None:
 
 @pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="no timer signals here")
 def test_a_signal_handler_that_raises_frees_the_function() -> None:
-    """Ctrl-C, or any exception of a handler, comes out at once, and the function is cancelled."""
+    """Ctrl-C, or any exception of a handler, is raised at once, and the function is cancelled."""
     tokens: queue.SimpleQueue[CancelToken | None] = queue.SimpleQueue()
 
     def work() -> None:
@@ -270,8 +270,8 @@ def test_a_signal_handler_that_raises_frees_the_function() -> None:
     assert token.cancelled
 
 
-def test_no_thread_to_be_had(monkeypatch: pytest.MonkeyPatch) -> None:
-    """When the system grants no thread, that is an error of ours, in both kinds of call."""
+def test_no_thread_can_be_started(monkeypatch: pytest.MonkeyPatch) -> None:
+    """If the system refuses a thread, both kinds of call raise a StreamguardError."""
 
     def refuse(_: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")
@@ -282,21 +282,21 @@ def test_no_thread_to_be_had(monkeypatch: pytest.MonkeyPatch) -> None:
             call()
 
 
-def test_the_error_travels() -> None:
-    """The error pickles with all that it says."""
+def test_the_error_pickles() -> None:
+    """The error pickles with all of its details."""
     with pytest.raises(DeadlineExceededError) as spent:
         bounded_call(int, limit=0)
     copy = pickle.loads(pickle.dumps(spent.value))
     assert (str(copy), copy.scope, copy.overran, copy.limit) == (str(spent.value), "step", False, 0.0)
 
 
-def test_a_worker_serves_one_call_after_the_other_and_then_ends() -> None:
-    """Calls that may share a thread do, each in a context of its own; soon after the last one the thread is gone."""
+def test_a_worker_runs_several_calls_and_then_ends() -> None:
+    """Calls share a thread, each in its own context; soon after the last call the thread ends."""
     variable: contextvars.ContextVar[str] = contextvars.ContextVar("variable", default="unset")
 
     def work() -> tuple[threading.Thread, str]:
         seen = variable.get()
-        variable.set("left behind")
+        variable.set("left over")
         return threading.current_thread(), seen
 
     (first, _), (second, seen) = reused(work), reused(work)
@@ -306,8 +306,8 @@ def test_a_worker_serves_one_call_after_the_other_and_then_ends() -> None:
     assert not first.is_alive()
 
 
-def test_a_worker_that_is_busy_serves_nobody_else(gate: threading.Event) -> None:
-    """A call that was left behind keeps its worker; the next one gets another; when it ends it counts no longer."""
+def test_a_busy_worker_is_not_reused(gate: threading.Event) -> None:
+    """An abandoned call keeps its worker, and the next call gets another one; once it ends it is not counted."""
     stuck: list[threading.Thread] = []
 
     def work() -> None:
@@ -325,7 +325,7 @@ def test_a_worker_that_is_busy_serves_nobody_else(gate: threading.Event) -> None
 
 
 def test_a_worker_that_is_about_to_end_loses_no_call(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Calls that meet workers in the very moment of giving up are all served."""
+    """Calls that meet workers in the instant of their end are all run."""
     monkeypatch.setattr(tasks, "_IDLE_SECONDS", 0)
     results: list[int] = []
 
@@ -340,7 +340,7 @@ def test_a_worker_that_is_about_to_end_loses_no_call(monkeypatch: pytest.MonkeyP
     assert sorted(results) == sorted([*range(300)] * 4)
 
 
-def test_a_forked_child_starts_workers_of_its_own() -> None:
+def test_a_forked_child_starts_its_own_workers() -> None:
     """A child has none of its parent's workers: it does not wait for them, and does not count them."""
     output = run_script(
         """
@@ -364,8 +364,8 @@ def test_a_forked_child_starts_workers_of_its_own() -> None:
 
 
 @pytest.mark.parametrize("reuse", [False, True])
-def test_a_stuck_call_does_not_hold_up_the_exit(reuse: bool) -> None:
-    """The interpreter ends at once, and in silence, with a function still running in a thread of ours."""
+def test_a_stuck_call_does_not_delay_the_exit(reuse: bool) -> None:
+    """The interpreter exits at once, without output, while a function still runs in one of our threads."""
     begun = monotonic()
     output = run_script(
         f"""
@@ -383,7 +383,7 @@ def test_a_stuck_call_does_not_hold_up_the_exit(reuse: bool) -> None:
 
 
 class Lazy:
-    """Tells its class only when it is evaluated, as Django's lazy objects do."""
+    """Determines its class only when it is evaluated, as Django's lazy objects do."""
 
     @property
     def __class__(self) -> Any:
@@ -391,12 +391,12 @@ class Lazy:
 
 
 def test_a_lazy_result_is_not_evaluated() -> None:
-    """That would take its time outside of every limit."""
+    """Evaluating it would take its time outside of every limit."""
     assert type(bounded_call(Lazy)) is Lazy
 
 
-def test_what_can_be_awaited_and_used_is_a_result() -> None:
-    """Handles of some libraries can: only a bare coroutine or generator has still to be run."""
+def test_an_awaitable_handle_is_a_result() -> None:
+    """Some libraries return handles that can be awaited: only a bare coroutine or generator is refused."""
 
     class Handle:
         def __await__(self) -> Any:
@@ -405,8 +405,8 @@ def test_what_can_be_awaited_and_used_is_a_result() -> None:
     assert isinstance(bounded_call(Handle), Handle)
 
 
-def test_a_generator_that_was_begun_goes_on() -> None:
-    """It is refused as a result, and left as it is."""
+def test_a_started_generator_stays_usable() -> None:
+    """It is refused as a result, and stays usable."""
     numbers = (number for number in range(3))
     next(numbers)
     with pytest.raises(UsageError, match="generator"):

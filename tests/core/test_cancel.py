@@ -17,14 +17,14 @@ from ..helpers import switching_often, wait_until
 
 
 def test_a_new_token_is_live() -> None:
-    """A token that nobody cancelled says so."""
+    """A token that was not cancelled is live."""
     token = CancelToken()
     assert (token.cancelled, token.reason, repr(token)) == (False, None, "<CancelToken live>")
 
 
 @pytest.mark.parametrize("reason", ["user", None, 0, ValueError("x")])
 def test_the_first_reason_wins(reason: object) -> None:
-    """Only the first cancel returns True, and its reason stays, whatever it is."""
+    """Only the first cancel returns True, and its reason stays."""
     token = CancelToken()
     assert token.cancel(reason)
     assert not token.cancel("later")
@@ -61,7 +61,7 @@ def race_to_cancel() -> None:
 
 
 def test_of_many_threads_one_wins() -> None:
-    """Of eight threads that cancel at once, one hears True, its reason stays, and each closer runs once."""
+    """Of eight threads that cancel at once, one gets True, its reason stays, and each closer runs once."""
     with switching_often():
         for _ in range(50):
             race_to_cancel()
@@ -80,7 +80,7 @@ def test_a_closer_registered_during_the_cancel_runs_once() -> None:
 
 
 def test_closers_run_in_the_cancelling_thread_latest_first() -> None:
-    """The closers run inside of cancel(), in its thread, in the reverse order of their registration."""
+    """The closers run inside cancel(), in its thread, the latest first."""
     token, ran = CancelToken(), []
     for number in range(3):
         token.on_cancel(lambda number=number: ran.append((number, threading.current_thread())))  # type: ignore[misc]
@@ -91,7 +91,7 @@ def test_closers_run_in_the_cancelling_thread_latest_first() -> None:
 
 
 def test_a_late_closer_runs_at_once() -> None:
-    """On a cancelled token on_cancel() calls the closer before it returns; taking that back does nothing."""
+    """On a cancelled token on_cancel() calls the closer before it returns; removing it then does nothing."""
     token, ran = CancelToken(), []
     token.cancel()
     unregister = token.on_cancel(lambda: ran.append("late"))
@@ -100,7 +100,7 @@ def test_a_late_closer_runs_at_once() -> None:
 
 
 def test_an_unregistered_closer_does_not_run() -> None:
-    """What on_cancel() returned takes back that registration, as often as it is called, and no other one."""
+    """The function that on_cancel() returns removes that registration, at each call, and no other one."""
     token, ran = CancelToken(), []
     unregister = token.on_cancel(lambda: ran.append("first"))
     token.on_cancel(lambda: ran.append("second"))
@@ -122,7 +122,7 @@ def test_one_function_registered_twice_runs_twice() -> None:
 
 
 def test_a_failing_closer_stops_no_other(caplog: pytest.LogCaptureFixture) -> None:
-    """An Exception in a closer stops none of the others; its type is logged, without its text, with the next event."""
+    """An Exception in a closer does not stop the others; its type is logged with the next event, without its text."""
     token, ran = CancelToken(), []
 
     def fail() -> None:
@@ -142,8 +142,8 @@ def test_a_failing_closer_stops_no_other(caplog: pytest.LogCaptureFixture) -> No
     assert "secret" not in caplog.text
 
 
-def test_system_exit_in_a_closer_comes_out_after_the_others_ran() -> None:
-    """What is no Exception propagates from cancel(), but only when every closer has run."""
+def test_system_exit_in_a_closer_is_raised_after_the_others_ran() -> None:
+    """A BaseException propagates from cancel(), but only after every closer has run."""
     token, ran = CancelToken(), []
     token.on_cancel(lambda: ran.append("first"))
     token.on_cancel(sys.exit)
@@ -154,18 +154,18 @@ def test_system_exit_in_a_closer_comes_out_after_the_others_ran() -> None:
 
 
 def test_a_closer_may_cancel_again() -> None:
-    """A cancel from within a closer returns False; every closer still runs once, and the first reason stays."""
+    """A cancel inside a closer returns False; every closer still runs once, and the first reason stays."""
     token = CancelToken()
-    heard: list[object] = []
-    token.on_cancel(lambda: heard.append("first"))
-    token.on_cancel(lambda: heard.append(token.cancel("again")))
+    results: list[object] = []
+    token.on_cancel(lambda: results.append("first"))
+    token.on_cancel(lambda: results.append(token.cancel("again")))
     assert token.cancel("once")
-    assert heard == [False, "first"]
+    assert results == [False, "first"]
     assert token.reason == "once"
 
 
 def test_a_closer_may_register_and_unregister() -> None:
-    """A closer may register another one, which runs at once, and take back one that has not run."""
+    """A closer may register another one, which runs at once, and remove one that has not run."""
     token, ran = CancelToken(), []
     unregister = token.on_cancel(lambda: ran.append("taken back"))
     token.on_cancel(lambda: (unregister(), token.on_cancel(lambda: ran.append("new"))))
@@ -173,8 +173,8 @@ def test_a_closer_may_register_and_unregister() -> None:
     assert ran == ["new"]
 
 
-def test_a_wait_lasts_as_long_as_it_was_told() -> None:
-    """An uncancelled wait takes at least its seconds and returns False."""
+def test_a_wait_lasts_its_seconds() -> None:
+    """A wait on a live token takes at least its seconds and returns False."""
     begun = monotonic()
     assert not CancelToken().wait(0.1)
     assert monotonic() - begun >= 0.1
@@ -182,13 +182,13 @@ def test_a_wait_lasts_as_long_as_it_was_told() -> None:
 
 @pytest.mark.parametrize("seconds", [0, -5, -1e300])
 def test_a_wait_of_nothing_returns_at_once(seconds: float) -> None:
-    """Zero and negative seconds only ask."""
+    """With zero or negative seconds it returns at once."""
     assert not CancelToken().wait(seconds)
 
 
 @pytest.mark.parametrize("seconds", [None, 1e9, 1e300])
 def test_a_wait_without_end_is_ended_by_a_cancel(seconds: float | None) -> None:
-    """A wait of any length, longer than the system's maximum too, ends when another thread cancels."""
+    """A cancel in another thread ends a wait of any length, also one above the system's maximum."""
     token = CancelToken()
     other = threading.Timer(0.05, token.cancel)
     other.start()
@@ -221,7 +221,7 @@ def test_a_child_is_cancelled_with_its_parent() -> None:
 
 
 def test_a_childs_cancel_stays_its_own() -> None:
-    """Cancelling a child leaves its parent and siblings alone, and its own reason stays."""
+    """Cancelling a child does not cancel its parent or siblings, and its own reason stays."""
     token = CancelToken()
     child, sibling = token.child(), token.child()
     child.cancel("mine")
@@ -245,7 +245,7 @@ def test_a_detached_child_is_not_reached() -> None:
 
 
 def test_a_long_lived_token_keeps_no_ended_child() -> None:
-    """A thousand children that ended leave nothing behind in their parent."""
+    """A token keeps nothing of a thousand children that ended."""
     token = CancelToken()
     children = []
     for _ in range(1000):

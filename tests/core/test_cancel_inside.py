@@ -1,4 +1,4 @@
-"""Cancel in the middle of cancel: from a signal handler, and from a finalizer that the collector runs there."""
+"""Cancel inside of cancel: from a signal handler, and from a finalizer that the collector runs there."""
 
 import contextlib
 import gc
@@ -19,7 +19,7 @@ from ..helpers import PROMPT
 
 @pytest.fixture
 def eager_collector() -> Iterator[None]:
-    """Let the collector run at every other allocation, and look only at what the test makes."""
+    """Let the collector run at every other allocation, only on objects of the test."""
     threshold = gc.get_threshold()
     gc.freeze()
     gc.set_threshold(1, 1, 1)
@@ -41,14 +41,14 @@ def handling(number: int, handler: Callable[[], object]) -> Iterator[None]:
 
 
 class Node:
-    """Something that only the collector can free."""
+    """An object that only the collector can free."""
 
     def __init__(self) -> None:
         self.me = self
 
 
 def leave_garbage(finalizer: Callable[[], object]) -> None:
-    """Leave a cycle behind whose collection calls *finalizer*; it is young, so that the next collection finds it."""
+    """Make a young cycle whose collection calls *finalizer*."""
     gc.disable()
     weakref.finalize(Node(), finalizer)
     gc.enable()
@@ -75,20 +75,20 @@ class Saboteur:
 
 
 def functions_of_ours_on_the_stack() -> set[str]:
-    """Name the functions of the cancel module that are being executed in this thread."""
+    """Name the functions of the cancel module that run in this thread."""
     frames = traceback.walk_stack(None)
     return {frame.f_code.co_name for frame, _ in frames if frame.f_code.co_filename == cancel_module.__file__}
 
 
 def test_cancel_from_a_signal_handler_inside_cancel() -> None:
-    """A handler that cancels in the middle of a cancel of the same thread hears False, and nothing hangs."""
+    """A handler that cancels inside a cancel of the same thread gets False, and nothing blocks."""
     token = CancelToken()
-    heard: list[object] = []
-    token.on_cancel(lambda: heard.append("first"))
+    results: list[object] = []
+    token.on_cancel(lambda: results.append("first"))
     token.on_cancel(lambda: signal.raise_signal(signal.SIGUSR1))
-    with handling(signal.SIGUSR1, lambda: heard.append(token.cancel("signal"))):
+    with handling(signal.SIGUSR1, lambda: results.append(token.cancel("signal"))):
         assert token.cancel("caller")
-    assert sorted(map(str, heard)) == ["False", "first"]
+    assert sorted(map(str, results)) == ["False", "first"]
     assert token.reason == "caller"
 
 
@@ -108,14 +108,14 @@ def test_cancel_from_a_signal_handler_ends_a_wait() -> None:
 
 
 def test_cancel_from_a_finalizer_inside_a_closer() -> None:
-    """A finalizer that a collection in the middle of a cancel runs may cancel the same token."""
+    """A finalizer that runs inside a cancel may cancel the same token."""
     token = CancelToken()
-    heard: list[object] = []
-    token.on_cancel(lambda: heard.append("first"))
+    results: list[object] = []
+    token.on_cancel(lambda: results.append("first"))
     token.on_cancel(gc.collect)
-    leave_garbage(lambda: heard.append(token.cancel("finalizer")))
+    leave_garbage(lambda: results.append(token.cancel("finalizer")))
     assert token.cancel("caller")
-    assert heard == [False, "first"]
+    assert results == [False, "first"]
 
 
 STEPS: dict[str, Callable[[CancelToken], object]] = {
@@ -129,7 +129,7 @@ STEPS: dict[str, Callable[[CancelToken], object]] = {
 @pytest.mark.parametrize("step", STEPS)
 @pytest.mark.usefixtures("eager_collector")
 def test_a_finalizer_inside_any_step_of_a_token_may_cancel_it(step: str) -> None:
-    """Wherever in a step the collector strikes, one cancel wins, each closer runs once, and nothing hangs."""
+    """At whatever step the collector runs, one cancel wins, each closer runs once, and nothing blocks."""
     struck: list[str] = []
     for nth in range(1, 50):
         token = CancelToken()

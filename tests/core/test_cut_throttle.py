@@ -1,4 +1,4 @@
-"""Few at a time, and nobody waits for ever."""
+"""The cut throttle: a few threads at a time, and none waits for ever."""
 
 import threading
 import time
@@ -17,8 +17,8 @@ def all_of(count: int, run: Callable[[], None]) -> list[threading.Thread]:
     return threads
 
 
-def test_so_many_at_a_time() -> None:
-    """Never more, and all of them in the end."""
+def test_at_most_count_threads_are_inside() -> None:
+    """At most *count* threads are inside, and all of them get in."""
     turns, inside, most = CutThrottle(2), list[int](), list[int]()
 
     def take_one() -> None:
@@ -34,8 +34,8 @@ def test_so_many_at_a_time() -> None:
     assert max(most) <= 2
 
 
-def test_turns_that_move_are_waited_for() -> None:
-    """However long it takes until one's own comes: more than half a second here."""
+def test_threads_wait_while_places_are_released() -> None:
+    """While places are released, a thread waits longer than half a second."""
     turns, inside, most = CutThrottle(1), list[int](), list[int]()
 
     def take_one() -> None:
@@ -50,8 +50,8 @@ def test_turns_that_move_are_waited_for() -> None:
     assert most == [1] * 6
 
 
-def test_those_behind_one_that_is_stuck_go_on() -> None:
-    """Half a second after the last turn has ended."""
+def test_waiting_threads_pass_a_stuck_one() -> None:
+    """They enter half a second after the last thread has left."""
     turns, stuck, free, through = CutThrottle(1), threading.Event(), threading.Event(), list[float]()
 
     def be_stuck() -> None:
@@ -74,8 +74,8 @@ def test_those_behind_one_that_is_stuck_go_on() -> None:
     holder.join()
 
 
-def test_a_turn_that_was_lost_comes_back() -> None:
-    """What a signal handler raises in the very instant may lose one: the next is late, and those behind it are not."""
+def test_a_lost_place_is_replaced() -> None:
+    """An exception of a signal handler may lose one place: the next thread is late, and those after it are not."""
     turns = CutThrottle(1)
     turns.__enter__()
     with turns:

@@ -1,4 +1,4 @@
-"""Deadlines: one instant; the ambient one, which nesting only tightens."""
+"""Deadlines: one instant, and the ambient one, which nesting only tightens."""
 
 import contextvars
 import threading
@@ -39,8 +39,8 @@ def test_an_instant() -> None:
 
 
 @pytest.mark.parametrize("seconds", [0, -1, -1e300])
-def test_an_instant_gone_by(seconds: float) -> None:
-    """Zero and below is an instant already gone: nothing remains, and not less than nothing."""
+def test_an_instant_that_has_passed(seconds: float) -> None:
+    """With zero or less the instant has passed: 0 seconds remain."""
     end = Deadline.after(seconds)
     assert end.expired
     assert end.remaining() == 0
@@ -49,7 +49,7 @@ def test_an_instant_gone_by(seconds: float) -> None:
 
 
 def test_clamp() -> None:
-    """A limit is cut down to what remains; no limit is what remains."""
+    """A limit is cut to the time that remains; without a limit it is the time that remains."""
     end = Deadline.after(100)
     assert end.clamp(5) == 5
     assert 99 < end.clamp(1000) <= 100
@@ -57,15 +57,15 @@ def test_clamp() -> None:
 
 
 @pytest.mark.parametrize("wrong", [True, b"5", object()])
-def test_what_is_no_deadline(wrong: Any) -> None:
-    """A bool or bytes are a TypeError, at once and not at the `with`."""
+def test_invalid_types_are_refused(wrong: Any) -> None:
+    """A bool or bytes are a TypeError, in the call and not at the `with`."""
     for make in (Deadline.after, deadline):
         with pytest.raises(TypeError, match=type(wrong).__name__):
             make(wrong)
 
 
 def test_a_deadline_needs_a_number() -> None:
-    """NaN is refused everywhere; a Deadline without a number too, while `deadline(None)` adds none."""
+    """NaN is refused everywhere; a Deadline without a number too, but `deadline(None)` adds none."""
     for make in (Deadline.after, deadline):
         with pytest.raises(UsageError, match="nan"):
             make(float("nan"))
@@ -79,7 +79,7 @@ def test_a_deadline_needs_a_number() -> None:
 
 
 def test_the_block_sets_and_restores() -> None:
-    """Inside of the block there is an ambient deadline, behind it none, also when the block raises."""
+    """Inside the block there is an ambient deadline, after it there is none, also when the block raises."""
     with deadline(5) as mine:
         assert mine is not None
         assert current_deadline() == mine
@@ -90,7 +90,7 @@ def test_the_block_sets_and_restores() -> None:
 
 
 def test_nesting_only_tightens() -> None:
-    """An inner block may bring the deadline nearer, and never farther."""
+    """An inner block may bring the deadline nearer, but not farther."""
     with deadline(5) as outer:
         with deadline(50) as inner:
             assert inner == outer
@@ -103,8 +103,8 @@ def test_nesting_only_tightens() -> None:
 
 
 @given(st.lists(st.none() | st.floats(0.1, 1000), min_size=1, max_size=8))
-def test_the_nearest_of_all_rules(limits: list[float | None]) -> None:
-    """Through any nesting the ambient deadline is the nearest so far, and each block restores the one before."""
+def test_the_nearest_of_all_is_in_force(limits: list[float | None]) -> None:
+    """At any depth the ambient deadline is the nearest so far, and each block restores the one before."""
     seen: list[float | None] = []
 
     def descend(rest: list[float | None]) -> None:
@@ -122,7 +122,7 @@ def test_the_nearest_of_all_rules(limits: list[float | None]) -> None:
 
 
 def test_shield_opts_out() -> None:
-    """In a shield there is no ambient deadline; a new one may be set there; behind it the old one holds."""
+    """In a shield there is no ambient deadline; a new one may be set there; after it the old one is in force again."""
     with deadline(5) as outer:
         with shield():
             assert current_deadline() is None
@@ -135,7 +135,7 @@ def test_shield_opts_out() -> None:
 
 @pytest.mark.parametrize("block", [deadline(5), shield()], ids=["deadline", "shield"])
 def test_a_block_is_entered_once_at_a_time(block: Any) -> None:
-    """Entering a block that is entered already is refused, and does no harm; entering it again afterwards is fine."""
+    """Entering an entered block is refused and changes nothing; it may be entered again after it was left."""
     with block:
         with pytest.raises(UsageError, match="already entered"):
             block.__enter__()
@@ -158,7 +158,7 @@ def test_leaving_twice_does_nothing() -> None:
 
 
 def test_a_thread_has_its_own_context() -> None:
-    """A thread of the caller's does not see the deadline, unless it runs in a copied context."""
+    """A thread of the caller does not see the deadline, unless it runs in a copied context."""
     seen: list[float | None] = []
     with deadline(5):
         context = contextvars.copy_context()
@@ -170,13 +170,13 @@ def test_a_thread_has_its_own_context() -> None:
 
 
 def in_a_block(make: Callable[[], Any]) -> Iterator[float | None]:
-    """Yield the ambient deadline from within a block."""
+    """Yield the ambient deadline inside a block."""
     with make():
         yield at()
 
 
 def run_elsewhere(function: Callable[[], object]) -> float | None:
-    """Call *function* in an empty context; return the ambient deadline that is left there."""
+    """Call *function* in an empty context; return the ambient deadline that it has afterwards."""
 
     def run() -> float | None:
         function()
@@ -192,7 +192,7 @@ def close(generator: Iterator[Any]) -> None:
 @pytest.mark.parametrize("make", [lambda: deadline(1), shield], ids=["deadline", "shield"])
 @pytest.mark.parametrize("outer", [None, 5])
 def test_a_block_that_is_left_in_another_context(make: Callable[[], Any], outer: float | None) -> None:
-    """A generator closed in a foreign context raises nothing there, leaves nothing there, and is gone here as well."""
+    """A generator closed in another context raises nothing there and sets nothing there; here its deadline is gone too."""
     with deadline(outer) as expected:
         generator = in_a_block(make)
         next(generator)
@@ -202,7 +202,7 @@ def test_a_block_that_is_left_in_another_context(make: Callable[[], Any], outer:
 
 @pytest.mark.parametrize("make", [lambda: deadline(1), shield], ids=["deadline", "shield"])
 def test_a_block_that_is_left_in_a_copy_of_its_context(make: Callable[[], Any]) -> None:
-    """Left in a context copied from inside of the block, the block before it is in force again, in both."""
+    """Left in a context copied inside the block, the outer block is in force again in both."""
     with deadline(5) as outer:
         generator = in_a_block(make)
         next(generator)
@@ -212,8 +212,8 @@ def test_a_block_that_is_left_in_a_copy_of_its_context(make: Callable[[], Any]) 
         assert current_deadline() == outer
 
 
-def test_a_foreign_contexts_own_deadline_stays() -> None:
-    """A block that is left in a context with a deadline of its own does not touch that one."""
+def test_the_deadline_of_another_context_stays() -> None:
+    """A block that is left in a context with another deadline does not change that one."""
 
     def elsewhere() -> tuple[float | None, float | None]:
         with deadline(9):
@@ -228,8 +228,8 @@ def test_a_foreign_contexts_own_deadline_stays() -> None:
     assert current_deadline() is None
 
 
-def test_generators_that_overlap_leave_nothing_behind() -> None:
-    """Two blocks left in the order in which they were entered: each takes back its own, and in the end none is left."""
+def test_overlapping_generators_leave_no_deadline() -> None:
+    """Two blocks left in the order in which they were entered: each removes its own deadline, and none remains."""
     first, second = in_a_block(lambda: deadline(5)), in_a_block(lambda: deadline(1))
     next(first)
     nearest = next(second)
@@ -239,15 +239,15 @@ def test_generators_that_overlap_leave_nothing_behind() -> None:
     assert current_deadline() is None
 
 
-def test_a_thread_keeps_the_deadline_of_its_birth() -> None:
-    """A copied context is still bound when the block that bound it has been left in the usual way."""
+def test_a_thread_keeps_the_deadline_of_its_start() -> None:
+    """A copied context keeps the deadline after its block was left elsewhere."""
     with deadline(5) as mine:
         copied = contextvars.copy_context()
     assert copied.run(current_deadline) == mine
 
 
 def test_a_stream_takes_the_deadline_with_it(streamguard_gateway: Any) -> None:
-    """A stream captures the ambient deadline when it starts: leaving the block does not free it, a shield later neither."""
+    """A stream keeps the ambient deadline of its start: neither leaving the block nor a later shield changes that."""
     gateway = streamguard_gateway("chat hello\nstall")
     with deadline(0.3):
         stream = guarded_stream("GET", gateway.url)
@@ -261,7 +261,7 @@ def test_a_stream_takes_the_deadline_with_it(streamguard_gateway: Any) -> None:
 
 
 def test_a_stream_made_inside_and_started_outside_is_free(streamguard_gateway: Any) -> None:
-    """What counts is the deadline when a stream starts, not when it is made."""
+    """The deadline at the start of a stream counts, not the one at its creation."""
     gateway = streamguard_gateway("chat hello\nwait 0.2\nfinish\ndone")
     with deadline(0.05):
         stream = guarded_stream("GET", gateway.url)
@@ -269,7 +269,7 @@ def test_a_stream_made_inside_and_started_outside_is_free(streamguard_gateway: A
 
 
 def test_the_nearer_of_total_and_ambient_names_itself(streamguard_gateway: Any) -> None:
-    """The error says whose deadline it was: the nearer one's."""
+    """The error names the nearer deadline."""
     gateway = streamguard_gateway("stall")
     for ambient, total, scope in ((0.1, 5, "ambient"), (5, 0.1, "total")):
         with deadline(ambient), pytest.raises(DeadlineExceededError) as caught:
@@ -279,7 +279,7 @@ def test_the_nearer_of_total_and_ambient_names_itself(streamguard_gateway: Any) 
 
 @pytest.mark.parametrize("seconds", [0, -1])
 def test_a_spent_deadline_stops_before_anything_connects(streamguard_gateway: Any, seconds: float) -> None:
-    """Under a deadline that is over, ambient or total, nothing is sent."""
+    """Under a deadline that has passed, ambient or total, nothing is sent."""
     gateway = streamguard_gateway("chat hello\nfinish\ndone")
     with deadline(seconds), pytest.raises(DeadlineExceededError):
         guarded_stream("GET", gateway.url).read()

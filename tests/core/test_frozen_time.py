@@ -1,4 +1,4 @@
-"""No test tool, and no jump of any clock, stops a limit or fires one."""
+"""Neither a test tool nor a jump of a clock stops a limit or fires one."""
 
 import datetime
 import time
@@ -22,7 +22,7 @@ Serve = Callable[..., Any]
 
 @freezegun.freeze_time(THEN)
 def test_the_clock_runs_while_time_is_frozen() -> None:
-    """Frozen time stands still, our clock does not: a wait of 0.1 s takes that, and a deadline comes."""
+    """Frozen time stands still, our clock does not: a wait of 0.1 s takes that, and a deadline expires."""
     begun, frozen = monotonic(), time.monotonic()
     end = Deadline.after(0.1)
     assert not CancelToken().wait(0.1)
@@ -51,7 +51,7 @@ def test_a_limit_fires_while_time_is_frozen(streamguard_gateway: Serve, limits: 
 
 
 def test_a_jump_of_frozen_time_fires_nothing(streamguard_gateway: Serve) -> None:
-    """A day that passes between two chunks, forwards or backwards, is no silence and spends no total."""
+    """A jump of a day between two chunks, forwards or backwards, is not silence and spends no total."""
     gateway = streamguard_gateway("loop 4\ntick\nwait 0.02\nendloop\nfinish\ndone")
     with freezegun.freeze_time(THEN) as frozen:
         for number, chunk in enumerate(guarded_stream("GET", gateway.url, idle=20, total=40)):
@@ -74,7 +74,7 @@ def test_a_retry_pauses_by_the_real_clock_while_time_is_frozen(streamguard_gatew
 def test_jumping_clocks_of_the_time_module(
     streamguard_gateway: Serve, monkeypatch: pytest.MonkeyPatch, jump: float
 ) -> None:
-    """Whatever `time.time` and `time.monotonic` say in the middle of a stream, its limits hold as they are."""
+    """`time.time` and `time.monotonic` may jump in the middle of a stream: its limits do not change."""
     gateway = streamguard_gateway("chat a\nwait 0.1\nchat b\nstall")
     stream = guarded_stream("GET", gateway.url, idle=0.4, total=30)
     assert next(stream).text == "a"
@@ -91,7 +91,7 @@ def test_jumping_clocks_of_the_time_module(
 
 
 def test_imported_under_freezegun(streamguard_gateway: Serve) -> None:
-    """A streamguard that is imported while time is frozen still measures real time: then, and after the thaw."""
+    """A streamguard that is imported while time is frozen measures real time, during the freeze and after it."""
     gateway = streamguard_gateway("chat hello\nstall")
     output = run_script(
         """

@@ -1,4 +1,4 @@
-"""Under gevent each wait is a greenlet's: nothing blocks the others, whenever the patches were made."""
+"""Under gevent each wait is a greenlet's and does not block the others, early and late patches alike."""
 
 from collections.abc import Callable
 from typing import Any
@@ -62,7 +62,7 @@ print("fine")
 
 @pytest.mark.parametrize("beginning", [_PATCH + _IMPORT, _IMPORT + _PATCH], ids=["patched first", "imported first"])
 def test_twenty_silent_streams_in_greenlets(streamguard_gateway: Serve, beginning: str) -> None:
-    """Twenty silent streams time out together; cancel and close reach a greenlet that waits; all connections go."""
+    """Twenty silent streams time out together; cancel and close reach a waiting greenlet; all connections close."""
     gateway = streamguard_gateway("chat hello\nstall")
     assert run_script(beginning + _SCRIPT, gateway.url, prelude="") == "fine\n"
     gateway.wait_connections(22, still_open=0)

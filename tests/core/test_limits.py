@@ -1,4 +1,4 @@
-"""`Timeouts`: what may take how long, where each limit came from, and whether they fit together."""
+"""`Timeouts`: the limits of one call, where each came from, and whether they fit together."""
 
 import copy
 import math
@@ -25,13 +25,13 @@ PHASES = NAMES[:-1]
 
 @pytest.fixture(autouse=True)
 def _unconfigured() -> Iterator[None]:
-    """Take back what a test configures."""
+    """Remove what a test configures."""
     yield
     configure(**dict.fromkeys(NAMES, NOT_GIVEN))
 
 
 class Half:
-    """A number like numpy's scalars: no float, but registered as a real number."""
+    """A number like numpy's scalars: not a float, but registered as a real number."""
 
     def __float__(self) -> float:
         return 0.5
@@ -45,7 +45,7 @@ def values(limits: Timeouts) -> dict[str, float | None]:
 
 
 def test_the_defaults() -> None:
-    """Without a word from anyone: 10 s to connect, 120 s for headers, first chunk and gaps, no dead, no total."""
+    """10 s to connect, 120 s for headers, first chunk and gaps, no dead, no total."""
     assert values(Timeouts()) == {
         "connect": 10,
         "response": 120,
@@ -65,7 +65,7 @@ def test_the_table_of_limits() -> None:
 
 
 def test_first_is_as_idle_unless_given() -> None:
-    """`first` follows `idle`, wherever that came from, and says so."""
+    """`first` follows `idle` from any source, and its source says so."""
     limits = Timeouts(idle=30)
     assert (limits.first, limits.source("first")) == (30, "as idle, argument")
     assert Timeouts(idle=30, first=60).first == 60
@@ -95,8 +95,8 @@ def test_first_is_as_idle_unless_given() -> None:
     ],
 )
 @pytest.mark.parametrize("name", NAMES)
-def test_what_is_a_limit(name: str, given: Any, seconds: float | None) -> None:
-    """Any real number is seconds, a timedelta and a duration as text too (C251); None, infinity and "off" are off."""
+def test_valid_limits(name: str, given: Any, seconds: float | None) -> None:
+    """Any real number is seconds; a timedelta and a duration as text work too (C251); None, infinity and "off" are off."""
     limit = getattr(Timeouts(**{name: given}), name)
     assert limit == seconds
     assert limit is None or type(limit) is float
@@ -104,8 +104,8 @@ def test_what_is_a_limit(name: str, given: Any, seconds: float | None) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("given", [True, False, b"5", [5], (3, 5), object(), 5j])
-def test_what_is_no_limit(name: str, given: Any) -> None:
-    """A bool, bytes, a tuple as requests takes it: a TypeError that names argument, type and value."""
+def test_invalid_types_are_refused(name: str, given: Any) -> None:
+    """A bool, bytes, or the tuple of requests: a TypeError that names argument, type and value."""
     with pytest.raises(TypeError) as caught:
         Timeouts(**{name: given})
     for expected in (f"{name}=", type(given).__name__, repr(given), "argument"):
@@ -114,15 +114,15 @@ def test_what_is_no_limit(name: str, given: Any) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("given", [math.nan, -math.nan, 10**400], ids=["nan", "-nan", "10**400"])
-def test_what_is_a_number_and_no_limit(name: str, given: Any) -> None:
-    """NaN, and what no float can hold, is a UsageError that names the argument; a ValueError, as one expects."""
+def test_invalid_numbers_are_refused(name: str, given: Any) -> None:
+    """NaN, and a number too large for a float, are a UsageError that names the argument; it is a ValueError."""
     with pytest.raises(UsageError, match=f"{name}= .*argument") as caught:
         Timeouts(**{name: given})
     assert isinstance(caught.value, ValueError)
 
 
 def test_no_other_limits() -> None:
-    """A misspelt limit is refused, and all of them are keywords."""
+    """A misspelt limit is refused, and all limits are keyword-only."""
     with pytest.raises(TypeError, match="idel"):
         Timeouts(idel=5)  # type: ignore[call-arg]
     with pytest.raises(TypeError):
@@ -133,14 +133,14 @@ def test_no_other_limits() -> None:
 
 @pytest.mark.parametrize("name", PHASES)
 @pytest.mark.parametrize("given", [0, -1, -math.inf, timedelta(0), timedelta(seconds=-1)])
-def test_nothing_or_less_turns_a_phase_off(name: str, given: Any) -> None:
-    """For the phases, zero and below is off."""
+def test_zero_or_less_turns_a_phase_off(name: str, given: Any) -> None:
+    """For the phases, zero and less is off."""
     assert getattr(Timeouts(**{name: given}), name) is None
 
 
 @pytest.mark.parametrize("given", [0, -1, -0.0, timedelta(seconds=-1)])
-def test_a_total_of_nothing_is_spent_not_off(given: Any) -> None:
-    """For `total`, zero and below stays what it is: already spent; and it clamps nothing else to zero, which is off."""
+def test_a_total_of_zero_is_spent_not_off(given: Any) -> None:
+    """For `total`, zero and less means already spent; it does not clamp other limits to zero, which is off."""
     limits = Timeouts(total=given)
     assert limits.total is not None
     assert limits.total <= 0
@@ -148,7 +148,7 @@ def test_a_total_of_nothing_is_spent_not_off(given: Any) -> None:
 
 
 def test_a_given_total_clamps_what_was_not_given() -> None:
-    """Defaults and configured limits above `total` shrink to it, so that they can say what fired."""
+    """Defaults and configured limits above `total` are reduced to it, so that they can fire."""
     configure(response=50)
     limits = Timeouts(total=5)
     assert values(limits) == {"connect": 5, "response": 5, "first": 5, "idle": 5, "dead": None, "total": 5}
@@ -159,7 +159,7 @@ def test_a_given_total_clamps_what_was_not_given() -> None:
     "limits", [{"idle": 10, "total": 5}, {"idle": 10, "dead": 20}, {"first": 5, "idle": 9, "dead": 10}]
 )
 def test_given_limits_that_contradict_each_other(limits: dict[str, float]) -> None:
-    """Of limits given in one call, one that can never fire is refused; the error names both with their values."""
+    """Of the limits of one call, one that can never fire is refused; the error names both with their values."""
     with pytest.raises(UsageError) as caught:
         Timeouts(**limits)
     for name, value in limits.items():
@@ -181,21 +181,21 @@ def test_given_limits_that_contradict_each_other(limits: dict[str, float]) -> No
     ],
 )
 def test_given_limits_that_fit(limits: dict[str, float]) -> None:
-    """Limits that can each fire first at some time, or are off, or meet a default only, are accepted as given."""
+    """Limits that can each fire, or are off, or only conflict with a default, are accepted as given."""
     made = Timeouts(**limits)
     for name, value in limits.items():
         assert getattr(made, name) == (value or (None if name != "total" else value))
 
 
 def test_configured_limits_never_conflict() -> None:
-    """What stands in configure() or the environment is a default, which gives way."""
+    """Limits of configure() and of the environment are defaults, which give way."""
     configure(idle=60, dead=5)
     assert Timeouts(total=5).idle == 5
     assert Timeouts(idle=2, first=2).dead == 5
 
 
 def test_argument_before_configure_before_environment_before_default(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The nearest word counts, None and 0 included, and NOT_GIVEN takes a configured one back."""
+    """The nearest source decides, also with None or 0, and NOT_GIVEN removes a configured limit."""
     monkeypatch.setenv("STREAMGUARD_IDLE", "90s")
     monkeypatch.setenv("STREAMGUARD_TOTAL", "10m")
     assert (Timeouts().idle, Timeouts().source("idle")) == (90, "STREAMGUARD_IDLE")
@@ -220,8 +220,8 @@ def test_each_limit_has_its_variable(name: str, monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.mark.parametrize("text", ["", "soon", "nan", "inf", "-5", "5 days", "1e3", "5s5", "--", "٥s", "5,5", "None"])
-def test_a_malformed_variable_is_ignored_aloud(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Text that is not a duration sets no limit: the default holds, and the warning names the variable."""
+def test_a_malformed_variable_is_ignored_with_a_warning(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Text that is not a duration sets no limit: the default holds, and a warning names the variable."""
     monkeypatch.setenv("STREAMGUARD_IDLE", text)
     with pytest.warns(UserWarning, match="STREAMGUARD_IDLE is ignored"):
         limits = Timeouts()
@@ -251,22 +251,22 @@ def test_a_bare_number_above_a_day_is_warned_of(given: Any, monkeypatch: pytest.
 @pytest.mark.parametrize("name", ["idle", "total"])
 @pytest.mark.parametrize("text", ["off", " OFF "])
 def test_a_variable_may_turn_a_limit_off(name: str, text: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In the word that the command line takes as well."""
+    """`off` works as on the command line."""
     monkeypatch.setenv(f"STREAMGUARD_{name.upper()}", text)
     assert getattr(Timeouts(), name) is None
     assert Timeouts().source(name) == f"STREAMGUARD_{name.upper()}"
 
 
 @pytest.mark.parametrize("text", ["9" * 400, "9" * 400 + "h", "9" * 306 + "h"])
-def test_a_variable_beyond_all_numbers_is_ignored_aloud(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is no infinite limit, and none that a call would fail at."""
+def test_a_variable_too_large_for_a_float_is_ignored_with_a_warning(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is neither an infinite limit nor one that makes a call fail."""
     monkeypatch.setenv("STREAMGUARD_TOTAL", text)
     with pytest.warns(UserWarning, match="STREAMGUARD_TOTAL is ignored"):
         assert Timeouts().total is None
 
 
-def test_a_malformed_variable_does_not_matter_where_an_argument_stands(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody is warned of what is not used (warnings are errors here)."""
+def test_a_malformed_variable_does_not_matter_if_the_argument_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A variable that is not used causes no warning (warnings are errors here)."""
     monkeypatch.setenv("STREAMGUARD_IDLE", "soon")
     assert Timeouts(idle=5).idle == 5
 
@@ -293,21 +293,21 @@ def test_durations(text: str, seconds: float) -> None:
 
 @given(st.floats(0, 1e6), st.sampled_from(["ms", "s", "m", "h"]))
 def test_each_number_with_a_unit_is_a_duration(number: float, unit: str) -> None:
-    """Whatever plain number stands before the unit, it is that many of it."""
+    """Any plain number before a unit is that many of it."""
     size = {"ms": 0.001, "s": 1, "m": 60, "h": 3600}[unit]
     assert parse_duration(f"{number:.3f}{unit}") == pytest.approx(float(f"{number:.3f}") * size)
 
 
 @pytest.mark.parametrize("bad", [{"total": "soon"}, {"total": math.nan}, {"total": True}, {"totl": 5}])
 def test_configure_is_all_or_nothing(bad: dict[str, Any]) -> None:
-    """A configure() that is refused has changed nothing."""
+    """A configure() that is refused changes nothing."""
     with pytest.raises((TypeError, UsageError)):
         configure(idle=5, **bad)
     assert Timeouts().idle == 120
 
 
 def test_timeouts_are_immutable() -> None:
-    """No attribute can be set or deleted; the error says what to do instead."""
+    """No attribute can be set or deleted; the error names the method to use."""
     limits = Timeouts()
     with pytest.raises(AttributeError, match="replace"):
         limits.idle = 5
@@ -318,7 +318,7 @@ def test_timeouts_are_immutable() -> None:
 
 
 def test_timeouts_are_values() -> None:
-    """Equal limits are equal, hash alike and print themselves; copies and pickles are equal."""
+    """Equal limits are equal, hash alike and print alike; copies and pickles are equal."""
     limits = Timeouts(idle=5, total=9)
     assert limits == Timeouts(idle=timedelta(seconds=5), total=9.0)
     assert limits != Timeouts(idle=5)
@@ -331,7 +331,7 @@ def test_timeouts_are_values() -> None:
 
 
 def test_replace() -> None:
-    """Replacing keeps what was given before, checks the whole anew, and changes nothing for NOT_GIVEN."""
+    """replace() keeps the given limits, checks all of them again, and changes nothing for NOT_GIVEN."""
     limits = Timeouts(idle=5, total=9)
     assert limits.replace(total=20) == Timeouts(idle=5, total=20)
     assert limits.replace(idle=NOT_GIVEN) is limits
@@ -342,18 +342,18 @@ def test_replace() -> None:
 
 
 def test_off() -> None:
-    """Off is off: not even a configured limit fires."""
+    """With off() not even a configured limit fires."""
     configure(idle=5, total=5)
     assert set(values(Timeouts.off()).values()) == {None}
 
 
 @pytest.mark.parametrize(("seconds", "wait"), [(None, None), (-1, 0), (0.5, 0.5), (1e300, threading.TIMEOUT_MAX)])
 def test_waits_are_capped(seconds: float | None, wait: float | None) -> None:
-    """A wait is never negative, and never longer than the system can wait."""
+    """A wait is never negative, and never longer than the system's maximum."""
     assert longest_wait(seconds) == wait
 
 
-def test_not_given_is_told_apart_from_none() -> None:
-    """The sentinel is falsy, and prints as what it is."""
+def test_not_given_is_not_none() -> None:
+    """The sentinel is falsy, and prints its name."""
     assert not NOT_GIVEN
     assert repr(NOT_GIVEN) == "NOT_GIVEN"

@@ -18,7 +18,7 @@ def test_the_first_value_wins() -> None:
 
 
 def test_of_many_threads_one_wins() -> None:
-    """However many threads set it at once, one of them is told that it was first."""
+    """Of any number of threads that set it at once, one gets True."""
     once: Once[int] = Once()
     barrier = threading.Barrier(16)
     winners: list[int] = []

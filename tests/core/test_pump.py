@@ -1,4 +1,4 @@
-"""The pump: a reader thread, a queue in order, back-pressure by bytes, and a consumer that is never stuck."""
+"""The pump: a reader thread, a queue in order, back-pressure by bytes, and a consumer that is never blocked for ever."""
 
 import contextvars
 import gc
@@ -18,7 +18,7 @@ from ..helpers import PROMPT, wait_until
 
 
 def pump(read: Callable[[Feed], Any], token: CancelToken | None = None, **options: Any) -> Pump[Any]:
-    """Return a pump that is running."""
+    """Return a running pump."""
     made: Pump[Any] = Pump(read, token or CancelToken(), **options)
     made.start()
     return made
@@ -33,7 +33,7 @@ def everything(running: Pump[Any]) -> list[object]:
 
 
 def test_items_arrive_in_order_and_the_result_last() -> None:
-    """A thousand items come as they were put, then the end with what the reader returned."""
+    """A thousand items arrive in order, then the end with the reader's result."""
 
     def read(feed: Feed) -> str:
         for number in range(1000):
@@ -46,8 +46,8 @@ def test_items_arrive_in_order_and_the_result_last() -> None:
     assert running.join(PROMPT)
 
 
-def test_what_the_reader_raises_is_the_end() -> None:
-    """An exception of the reader, whatever its kind, arrives behind the items before it; the thread prints nothing."""
+def test_an_exception_of_the_reader_is_the_end() -> None:
+    """An exception of the reader, of any type, arrives after the items before it; the thread prints nothing."""
     for failure in (OSError("reset"), SystemExit(3), KeyboardInterrupt()):
 
         def read(feed: Feed, failure: BaseException = failure) -> None:
@@ -63,7 +63,7 @@ def test_what_the_reader_raises_is_the_end() -> None:
 
 
 def test_the_end_stays() -> None:
-    """Whoever asks again gets the end again, from several threads too: nobody waits behind it."""
+    """Each further `get` returns the end again, from several threads too, without a wait."""
     running, ends = pump(lambda feed: 7), []
     threads = [threading.Thread(target=lambda: ends.append(running.get(10))) for _ in range(5)]
     for thread in threads:
@@ -75,7 +75,7 @@ def test_the_end_stays() -> None:
 
 
 @pytest.mark.parametrize("seconds", [0, -1, 0.1])
-def test_nothing_comes(seconds: float) -> None:
+def test_without_an_item_get_raises_empty(seconds: float) -> None:
     """Without an item `get` raises Empty, after its seconds and not before."""
     release = threading.Event()
     running = pump(lambda feed: release.wait(10))
@@ -89,7 +89,7 @@ def test_nothing_comes(seconds: float) -> None:
 
 @pytest.mark.parametrize("seconds", [None, 1e9, 1e300, float("inf")])
 def test_a_wait_of_any_length(seconds: float | None) -> None:
-    """A wait may be longer than the system can wait; an item ends it."""
+    """A wait may be longer than the system's maximum; an item ends it."""
     release = threading.Event()
     running = pump(lambda feed: release.wait(10))
     threading.Timer(0.05, release.set).start()
@@ -98,7 +98,7 @@ def test_a_wait_of_any_length(seconds: float | None) -> None:
 
 
 def test_a_cancel_frees_the_consumer_though_the_reader_is_stuck() -> None:
-    """The end is here at once, from the cancelling thread; what the stuck reader says later is not heard."""
+    """The cancelling thread puts the end at once; later items of the stuck reader are dropped."""
     stuck, release = threading.Event(), threading.Event()
 
     def read(feed: Feed) -> str:
@@ -119,8 +119,8 @@ def test_a_cancel_frees_the_consumer_though_the_reader_is_stuck() -> None:
     assert running.join(PROMPT)
 
 
-def test_a_late_error_of_the_reader_is_swallowed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """After a cancel an error of the reader is the noise of the cut: not in the queue, not on stderr."""
+def test_a_late_error_of_the_reader_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a cancel an exception of the reader is dropped: it is neither in the queue nor on stderr."""
     shouts: list[object] = []
     monkeypatch.setattr(threading, "excepthook", shouts.append)
     release = threading.Event()
@@ -139,7 +139,7 @@ def test_a_late_error_of_the_reader_is_swallowed(monkeypatch: pytest.MonkeyPatch
 
 
 def test_a_pump_of_a_cancelled_token_has_ended() -> None:
-    """A pump made after the cancel gives its end at once, also if it never starts."""
+    """A pump made after the cancel returns its end at once, even if it never starts."""
     token = CancelToken()
     token.cancel()
     never: Pump[Any] = Pump(lambda feed: None, token)
@@ -148,7 +148,7 @@ def test_a_pump_of_a_cancelled_token_has_ended() -> None:
 
 
 def test_stop_says_whether_the_thread_is_gone() -> None:
-    """`stop` cancels with its reason, waits for no longer than its grace, and tells."""
+    """`stop` cancels with its reason, waits at most its grace, and returns whether the thread ended."""
     release = threading.Event()
     running = pump(lambda feed: release.wait(10))
     begun = monotonic()
@@ -161,7 +161,7 @@ def test_stop_says_whether_the_thread_is_gone() -> None:
 
 
 def test_join_never_waits_for_itself() -> None:
-    """A join from within the reader, as a closer that it runs would do, returns at once."""
+    """A join inside the reader, as a closer that it runs may do, returns at once."""
     joined: list[bool] = []
     made: list[Pump[Any]] = []
     started = threading.Event()
@@ -177,7 +177,7 @@ def test_join_never_waits_for_itself() -> None:
 
 
 class Puts:
-    """A reader that puts *size* bytes again and again, and counts."""
+    """A reader that puts *size* bytes in a loop, and counts."""
 
     def __init__(self, size: int, times: int = 1000) -> None:
         self.size, self.times, self.done = size, times, 0
@@ -189,12 +189,12 @@ class Puts:
 
 
 def paused(feed: Feed) -> bool:
-    """Whether the reader waits for room."""
+    """Return whether the reader waits for room."""
     return feed._pausing and feed._room.empty()
 
 
-def test_a_slow_consumer_holds_the_reader_back() -> None:
-    """Beyond its capacity of bytes the reader pauses, and each take lets in as much as was taken."""
+def test_a_slow_consumer_pauses_the_reader() -> None:
+    """Above its capacity the reader pauses, and each take lets it put as many bytes."""
     puts = Puts(60)
     running = pump(puts, capacity=100)
     wait_until(lambda: paused(running.feed))
@@ -206,8 +206,8 @@ def test_a_slow_consumer_holds_the_reader_back() -> None:
     assert running.stop("enough", PROMPT)
 
 
-def test_what_has_no_size_never_waits() -> None:
-    """Phases, ends and other items of no bytes always pass."""
+def test_an_item_without_bytes_never_waits() -> None:
+    """Phases, ends and other items without bytes always pass."""
     running = pump(Puts(0), capacity=1)
     assert len(everything(running)) == 1000
     assert running.join(PROMPT)
@@ -232,7 +232,7 @@ def test_a_cancel_wakes_a_reader_that_waits_for_room() -> None:
 
 
 def test_everything_passes_through_a_narrow_pump() -> None:
-    """However often the reader pauses, nothing is lost and no wake is missed."""
+    """At any number of pauses nothing is lost and no wake is missed."""
     running = pump(Puts(3, times=5000), capacity=4)
     count = 0
     while not isinstance(item := running.get(10), End):
@@ -244,7 +244,7 @@ def test_everything_passes_through_a_narrow_pump() -> None:
 
 
 def test_the_thread_is_a_named_daemon() -> None:
-    """The reader cannot hold up the interpreter's exit, and one sees in a dump whose it is."""
+    """The reader does not delay the interpreter's exit, and its name in a dump shows its owner."""
     running = pump(lambda feed: threading.current_thread(), name="reader-x")
     assert running.get(10) == End(running.thread)
     assert running.thread.daemon
@@ -253,7 +253,7 @@ def test_the_thread_is_a_named_daemon() -> None:
 
 
 def test_the_reader_runs_in_a_copy_of_the_context() -> None:
-    """It sees the caller's context variables as they were when the pump was made; what it sets stays with it."""
+    """It sees the caller's context variables at the creation of the pump; its own changes stay inside."""
     variable = contextvars.ContextVar("variable", default="default")
     variable.set("caller's")
 
@@ -269,7 +269,7 @@ def test_the_reader_runs_in_a_copy_of_the_context() -> None:
 
 
 def test_the_reader_does_not_keep_the_pump() -> None:
-    """A pump that nobody refers to is collected while its reader still runs."""
+    """An unreferenced pump is collected while its reader still runs."""
     release = threading.Event()
     token = CancelToken()
     running = pump(lambda feed: release.wait(10), token)
@@ -288,7 +288,7 @@ def refuse(self: threading.Thread) -> None:
 
 
 def test_no_thread_can_be_started(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where the system grants no thread, that is said by an error of ours, and nothing is left registered."""
+    """If the system refuses a thread, start() raises a StreamguardError, and nothing stays registered."""
     monkeypatch.setattr(threading.Thread, "start", refuse)
     token = CancelToken()
     made: Pump[Any] = Pump(lambda feed: None, token)
@@ -305,14 +305,14 @@ def test_no_thread_can_be_started(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_join_while_the_thread_is_starting() -> None:
-    """It has an identity before it can be joined: who closes a stream just then is not to be told that."""
+    """A starting thread has an identity before it can be joined: closing a stream then raises nothing."""
     made: Pump[Any] = Pump(lambda feed: None, CancelToken())
     made.thread._set_ident()  # type: ignore[attr-defined]
     assert made.join(0)
 
 
 def test_a_stream_without_a_thread_fails_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A stream that gets no thread raises that, then is at its end; nothing was sent."""
+    """A stream that gets no thread raises that once, then is at its end; nothing was sent."""
     stream = guarded_stream("GET", "http://127.0.0.1:9/", retry=5)
     with monkeypatch.context() as patched:
         patched.setattr(threading.Thread, "start", refuse)

@@ -18,8 +18,8 @@ def test_it_fires_when_the_limit_is_used_up_not_before() -> None:
     assert repr(clock.due(105)) == "FIRED"
 
 
-def test_what_is_heard_re_arms() -> None:
-    """Something heard at any moment, even after it fired, starts the silence anew."""
+def test_an_arrival_restarts_the_silence() -> None:
+    """An arrival at any moment, even after it fired, restarts the silence."""
     clock = SilenceClock(5)
     clock.observe(4)
     assert clock.due(8) == 1
@@ -31,25 +31,25 @@ def test_what_is_heard_re_arms() -> None:
 
 @given(seconds)
 def test_without_a_limit_it_never_fires(now: float) -> None:
-    """No limit, no firing: at no time."""
+    """Without a limit it never fires."""
     assert SilenceClock(None).due(now) is None
 
 
 @given(limits, st.lists(st.tuples(seconds, st.booleans()), max_size=50))
-def test_it_is_what_was_left_since_the_last_sound(limit: float, steps: list[tuple[float, bool]]) -> None:
-    """However often it is asked, `due` is the limit less the time since the last sound, and FIRED from there on."""
-    clock, now, heard = SilenceClock(limit), 0.0, 0.0
+def test_due_is_the_rest_of_the_limit(limit: float, steps: list[tuple[float, bool]]) -> None:
+    """At each call `due` is the limit less the time since the last arrival, or FIRED from there on."""
+    clock, now, last = SilenceClock(limit), 0.0, 0.0
     for step, sound in steps:
         now += step
-        left = limit - (now - heard)
+        left = limit - (now - last)
         assert clock.due(now) == (left if left > 0 else FIRED)
         if sound:
             clock.observe(now)
-            heard = now
+            last = now
 
 
 @given(limits, seconds)
 def test_asking_changes_nothing(limit: float, now: float) -> None:
-    """Two questions at one time get one answer."""
+    """Two calls at one time return the same."""
     clock = SilenceClock(limit)
     assert clock.due(now) == clock.due(now)

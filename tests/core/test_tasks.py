@@ -28,7 +28,7 @@ def test_it_runs_in_its_makers_context() -> None:
 
 
 def test_join_is_bounded_and_never_waits_for_itself() -> None:
-    """It returns whether the thread is gone: at once for one not started, in time for one that runs, never in itself."""
+    """It returns whether the thread is gone: at once before the start, in time while it runs, never in itself."""
     release = threading.Event()
     own: list[bool] = []
     task = Task(lambda: (own.append(task.join(5)), release.wait(5)), name="x")
@@ -42,7 +42,7 @@ def test_join_is_bounded_and_never_waits_for_itself() -> None:
 
 @pytest.mark.parametrize("start", [lambda run: Task(run, name="x").start(), run_in_worker], ids=["task", "worker"])
 def test_a_thread_that_cannot_start(start: object, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is a StreamguardError that names the thread, and the function never runs."""
+    """It is a StreamguardError that names the thread, and the function does not run."""
 
     def refuse(thread: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")
@@ -56,13 +56,13 @@ def test_a_thread_that_cannot_start(start: object, monkeypatch: pytest.MonkeyPat
     assert ran == []
 
 
-def test_workers_see_nothing_of_each_other() -> None:
-    """A worker that is used again runs in the context of the second caller."""
+def test_calls_in_one_worker_are_isolated() -> None:
+    """A reused worker runs in the context of the second caller."""
     seen: list[tuple[int | None, str]] = []
 
     def note() -> None:
         seen.append((threading.get_ident(), word.get()))
-        word.set("left behind")
+        word.set("left over")
 
     for value in ("one", "two"):
         word.set(value)

@@ -1,4 +1,4 @@
-"""What threads of ours do last."""
+"""The functions that run at the end of each thread of this package."""
 
 import threading
 from collections.abc import Callable
@@ -29,7 +29,7 @@ def ends_in() -> list[str]:
 
 
 def test_a_call_s_thread() -> None:
-    """It is called in the thread that ran the function, behind it."""
+    """It is called in the thread that ran the function, after the function."""
     names = ends_in()
     ran = bounded_call(lambda: (threading.current_thread().name, len(names)))
     wait_until(lambda: bool(names))
@@ -38,7 +38,7 @@ def test_a_call_s_thread() -> None:
 
 
 def test_a_reader_s_thread(streamguard_gateway: Serve) -> None:
-    """It is called in the reader thread, which ran the caller's hooks and auth, of a stream that was left as well."""
+    """It is called in the reader thread, which ran the caller's hooks and auth, also if the stream was left early."""
     names = ends_in()
     stream = guarded_stream("POST", streamguard_gateway("chat a\nstall").url, json={})
     next(stream)
@@ -61,7 +61,7 @@ def test_the_thread_of_an_interrupt() -> None:
 
 
 def test_a_thread_that_could_not_be_stopped() -> None:
-    """It is called when that thread ends, however late."""
+    """It is called when that thread ends, at any later time."""
     names = ends_in()
     release = threading.Event()
     with pytest.raises(DeadlineExceededError):
@@ -84,8 +84,8 @@ def test_the_same_function_is_called_once() -> None:
     assert calls == [1]
 
 
-def test_what_an_action_raises_stops_nothing(caplog: pytest.LogCaptureFixture) -> None:
-    """It is logged by its type, without its text, and the other actions are called."""
+def test_an_action_that_raises_stops_no_other(caplog: pytest.LogCaptureFixture) -> None:
+    """Its type is logged, without its text, and the other functions run."""
 
     def fail() -> None:
         raise ZeroDivisionError("hush")
@@ -99,7 +99,7 @@ def test_what_an_action_raises_stops_nothing(caplog: pytest.LogCaptureFixture) -
 
 
 def test_the_thread_of_on_stall() -> None:
-    """The caller's `on_stall` runs in a thread of ours too: connections that a framework keeps for it are closed."""
+    """The caller's `on_stall` runs in such a thread too: connections that a framework keeps for it are closed."""
     names = ends_in()
     ran: list[str] = []
     result = run_command(["sleep", "60"], idle=0.1, on_stall=lambda stall: ran.append(threading.current_thread().name))

@@ -1,4 +1,4 @@
-"""A signal is heard wherever in a wait it comes, the instant before it included; a wait ends when the clock says so."""
+"""A signal ends a wait at any instant, also just before it; a wait ends when the clock says so."""
 
 import queue
 import signal
@@ -45,18 +45,18 @@ class JustBefore:
             signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
 
     def get(self, timeout: float | None) -> object:
-        """As a queue on which nothing comes."""
+        """Act as a queue without items."""
         self._wait(timeout)
         raise queue.Empty
 
     def wait(self, timeout: float | None) -> bool:
-        """As an event that does not happen."""
+        """Act as an event that does not happen."""
         self._wait(timeout)
         return False
 
 
 class Interrupted(Exception):
-    """What the handler raises."""
+    """The exception of the handler."""
 
 
 @pytest.fixture
@@ -75,7 +75,7 @@ def _interrupting() -> Any:
 def test_a_signal_that_comes_just_before_the_wait(
     wait: Callable[[Any, float | None], object], seconds: float | None
 ) -> None:
-    """It is heard within half a second, and not when the wait is over."""
+    """Its handler runs within half a second, and not when the wait is over."""
     begun = monotonic()
     with pytest.raises(Interrupted):
         wait(JustBefore(), seconds)
@@ -113,10 +113,10 @@ def token(gateway: Gateway) -> None:
 
 
 @pytest.mark.parametrize("wait", [silent_stream, silent_call, slow_step, silent_member, bounded, token])
-def test_what_waits_in_the_main_thread_waits_in_parts(
+def test_the_main_thread_waits_in_parts(
     streamguard_gateway: Serve, wait: Callable[[Gateway], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Streams, calls, chains, dispatches, bounded calls and tokens: none asks for more than half a second at once."""
+    """Streams, calls, chains, dispatches, bounded calls and tokens wait at most half a second at once."""
     parts: list[float | None] = []
     part_of = waits._part
 
@@ -132,8 +132,8 @@ def test_what_waits_in_the_main_thread_waits_in_parts(
     assert all(part is not None and part <= 0.5 for part in parts)
 
 
-def test_another_thread_waits_in_one_piece() -> None:
-    """Only the main thread has handlers to run."""
+def test_another_thread_waits_in_one_part() -> None:
+    """Only the main thread runs signal handlers."""
     asked: list[float | None] = []
     other = threading.Thread(target=lambda: asked.extend(map(waits._part, (None, 15.0, -1.0))))
     other.start()
@@ -143,7 +143,7 @@ def test_another_thread_waits_in_one_piece() -> None:
 
 @pytest.mark.parametrize("seconds", [0.0, -1.0, 0.05, 0.7])
 def test_a_wait_lasts_as_long_as_it_should(seconds: float) -> None:
-    """Never less, in the main thread and elsewhere; what is over waits for nothing."""
+    """It is never shorter, in the main thread and elsewhere; one that is over does not wait."""
     lasted: list[float] = []
 
     def wait() -> None:
@@ -161,8 +161,8 @@ def test_a_wait_lasts_as_long_as_it_should(seconds: float) -> None:
     assert all(2 * max(seconds, 0) <= spent < 2 * max(seconds, 0) + 15 for spent in lasted)
 
 
-def test_what_is_there_is_taken_at_once() -> None:
-    """However long the wait might have been."""
+def test_an_item_that_is_there_is_taken_at_once() -> None:
+    """With any limit, an item that is there is taken at once."""
     items: queue.SimpleQueue[int] = queue.SimpleQueue()
     items.put(1)
     assert waits.take(items, None) == 1
