@@ -35,7 +35,7 @@ def json_lines(*lines: str, then: str = "") -> list[str]:
 
 
 def alive(pid: int) -> bool:
-    """Whether a process runs, and is no zombie."""
+    """Whether a process runs, and is not a zombie."""
     try:
         return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:

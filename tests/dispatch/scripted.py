@@ -1,4 +1,4 @@
-"""Members that do as they are told."""
+"""Members that follow a script."""
 
 import threading
 import time
@@ -60,8 +60,8 @@ class Stuck(CallableMember):
         yield text("too late")
 
 
-class Told:
-    """A member whose runs are told one after another, each by its events; a number is a pause, an exception is raised."""
+class Scripted:
+    """A member with a script for each run: events to yield; a number is a pause, an exception is raised."""
 
     def __init__(self, name: str, *runs: list[Any]) -> None:
         self.name = name

@@ -37,7 +37,7 @@ def shared_records(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 @pytest.fixture
 def open_store() -> Iterator[Store]:
-    """Return a factory with `RecordStore`'s arguments; what it opens is closed behind the test."""
+    """Return a factory with `RecordStore`'s arguments; what it opens is closed after the test."""
     with ExitStack() as stack:
 
         def make(url: str | None, **options: float) -> RecordStore:

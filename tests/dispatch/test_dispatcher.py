@@ -18,7 +18,7 @@ from streamguard.dispatch._turn.dispatch_options import limits_of
 from streamguard.telemetry import DispatchFinished, TurnFinished, get_hooks, set_hooks
 
 from ..helpers import wait_until
-from .scripted import Q, Told, hangs, kinds, of, says
+from .scripted import Q, Scripted, hangs, kinds, of, says
 
 
 @pytest.fixture
@@ -61,13 +61,13 @@ def test_serial_runs_one_after_another_in_order(dispatcher: Dispatcher) -> None:
 def test_a_failure_removes_only_its_own_member(dispatcher: Dispatcher) -> None:
     """R21: in both modes a member that fails does not touch the others."""
     for mode in ("parallel", "serial"):
-        members = [Told("a", [OSError("no")]), says("b", "x")]
+        members = [Scripted("a", [OSError("no")]), says("b", "x")]
         outcome = dispatcher.dispatch("c", members, "p", mode=mode)
         assert (outcome["a"].status, outcome["b"].status, outcome.status) == ("failed", "completed", "failed")
 
 
 def test_a_serial_list_may_grow(dispatcher: Dispatcher) -> None:
-    """`follow` is told each outcome and adds members, the same one again too (A, B, A)."""
+    """`follow` gets each outcome and adds members, the same one again too (A, B, A)."""
     a, b = says("a", "x"), says("b", "y")
     more = [[b], [a], []]
     told = []
@@ -110,7 +110,7 @@ def test_stopping_one_member_leaves_its_siblings(dispatcher: Dispatcher) -> None
 
 def test_cancel_all_stops_every_member_and_lets_none_begin(dispatcher: Dispatcher) -> None:
     """The batch gate: what runs is cancelled, what waits never starts, and each still has its one `done`."""
-    never = Told("c", [])
+    never = Scripted("c", [])
     with dispatcher.stream("c", [hangs("a", "x"), hangs("b"), never], "p", mode="serial") as stream:
         next(stream)
         assert stream.cancel_all()
@@ -139,7 +139,7 @@ def test_an_execution_is_stopped_as_a_whole(dispatcher: Dispatcher) -> None:
 
 def test_a_member_stopped_before_its_start_never_runs(dispatcher: Dispatcher) -> None:
     """T33: a serial member that is stopped while it waits for its turn gets one `done`, and no run."""
-    never = Told("b", [])
+    never = Scripted("b", [])
     with dispatcher.stream("c", [says("a", "x", pause=0.2), never], "p", mode="serial") as stream:
         assert stream.stop("b")
         assert not stream.stop("b", "another reason")
@@ -157,13 +157,13 @@ def test_a_callers_token_stops_all_of_it(dispatcher: Dispatcher) -> None:
         next(stream)
         token.cancel()
         assert stream.read().reason == "user_cancel"
-    never = Told("a", [])
+    never = Scripted("a", [])
     outcome = dispatcher.dispatch("c", [never], "p", cancel=token)
     assert (outcome["a"].status, never.contexts) == ("cancelled", [])
 
 
 def test_an_unknown_member_in_stop(dispatcher: Dispatcher) -> None:
-    """Stopping whom nobody knows is an error that names who takes part; where nothing runs, it is just too late."""
+    """Stopping an unknown member is an error that names the members; if nothing runs, it returns False."""
     with dispatcher.stream("c", [hangs("a")], "p") as stream:
         with pytest.raises(UsageError, match="unknown member 'x': this dispatch has a"):
             stream.stop("x")
@@ -210,7 +210,7 @@ def test_bad_arguments_are_refused_before_anything_runs(
 def test_the_environment_gives_the_output_timeout_in_milliseconds(
     dispatcher: Dispatcher, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """`CLI_TIMEOUT_MS` is used where there is no argument; an argument comes before it."""
+    """`CLI_TIMEOUT_MS` is used if there is no argument; an argument overrides it."""
     monkeypatch.setenv("CLI_TIMEOUT_MS", "100")
     outcome = dispatcher.dispatch("c", [hangs("a")], "p")
     assert outcome["a"].diagnosis is not None
@@ -383,7 +383,7 @@ def test_members_may_come_from_any_iterable(dispatcher: Dispatcher) -> None:
 def test_what_utf8_cannot_say_loses_no_answer(records_url: str | None, mode: Any) -> None:
     """Halves of surrogate pairs in names, prompts, sessions and error codes cost neither the turn nor its siblings."""
     told = [Event(kind=Kind.SESSION, session_id="s\ud800"), Event.failure("m\ud800", "e\ud800"), Event.done("e\ud800")]
-    members = [Told("odd\udce9", told), CommandMember("cat", ["cat"]), says("well", "said")]
+    members = [Scripted("odd\udce9", told), CommandMember("cat", ["cat"]), says("well", "said")]
     with Dispatcher(records_url) as dispatcher:
         with dispatcher.stream("c\ud800", members, "p\ud800", mode=mode) as stream:
             done = {event.member for event in stream if event.event.kind is Kind.DONE}

@@ -10,11 +10,12 @@ import pytest
 
 from streamguard import UsageError
 from streamguard.dispatch import CallableMember, Dispatcher, DispatchQueue, TurnContext
+from streamguard.dispatch._records.queue_table import QueueTable
 from streamguard.dispatch._records.records import RecordStore
 from streamguard.dispatch._records.safe_writes import RecordsError
 
 from ..helpers import wait_until
-from .scripted import Told, hangs, says
+from .scripted import Scripted, hangs, says
 from .stores import Store
 
 pytestmark = pytest.mark.timeout(180)  # PostgreSQL may have to be installed first
@@ -70,7 +71,7 @@ def make_queue(open_store: Store) -> Iterator[MakeQueue]:
 
 def test_an_entry_is_run_and_recorded(records_url: str | None, make_queue: MakeQueue) -> None:
     """An entry is queued, then runs, then is over, with the outcome of each member; its answer is on record."""
-    queue = make_queue(records_url, says("a", "x"), Told("b", [OSError("no")]), start=False)
+    queue = make_queue(records_url, says("a", "x"), Scripted("b", [OSError("no")]), start=False)
     entry = queue.submit("c", ["a", "b"], "p", output_timeout=5)
     assert queue.entry(entry).status == "queued"
     queue.start()
@@ -181,7 +182,7 @@ def test_a_paused_conversation_starts_nothing_until_it_is_resumed(records_url: s
 def test_a_chain_goes_on_only_after_a_success(records_url: str | None, make_queue: MakeQueue) -> None:
     """Chain: an entry after another waits for its success, across conversations; where that fails, it is cancelled."""
     gate = Gate("a")
-    queue = make_queue(records_url, gate.member, Told("b", [OSError("no")]))
+    queue = make_queue(records_url, gate.member, Scripted("b", [OSError("no")]))
     first = queue.submit("c", ["a"], "first")
     second = queue.submit("d", ["a"], "second", after=first)
     wait_until(lambda: gate.running)
@@ -200,7 +201,7 @@ def test_a_chain_goes_on_only_after_a_success(records_url: str | None, make_queu
 
 def test_a_failed_entry_runs_once_more_when_it_is_asked_for(records_url: str | None, make_queue: MakeQueue) -> None:
     """Retry: failed goes to running again, and only failed does."""
-    member = Told("a", [OSError("no")], ["x"][:0])
+    member = Scripted("a", [OSError("no")], ["x"][:0])
     queue = make_queue(records_url, member)
     entry = queue.submit("c", ["a"], "p")
     assert queue.wait(entry, 20).status == "failed"
@@ -318,10 +319,10 @@ def test_a_store_that_cannot_be_used_is_an_error_for_who_submits(tmp_path: Any) 
 def test_a_claim_whose_answer_was_lost_is_run_after_all(
     shared_records: str, make_queue: MakeQueue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An entry that is on record as ours, but that nobody here runs, is found and run."""
+    """An entry recorded as ours that does not run here is found and run."""
     monkeypatch.setattr("streamguard.dispatch._records.queue_table._SETTLE_SECONDS", 0.0)
     queue = make_queue(shared_records, says("a", "x"), start=False)
     entry = queue.submit("c", ["a"], "p")
-    assert queue._entries.claim(["a"]) is not None
+    assert QueueTable(queue.dispatcher.records).claim(["a"]) is not None
     queue.start()
     assert queue.wait(entry, 20).status == "succeeded"

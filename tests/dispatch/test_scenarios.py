@@ -139,7 +139,7 @@ def test_in_parallel_the_silent_one_is_stopped_and_a_talker_finishes(dispatcher:
 
 
 def test_in_serial_the_silent_one_is_stopped_and_the_next_one_runs(dispatcher: Dispatcher) -> None:
-    """R21: the list goes on behind a timeout."""
+    """R21: the list goes on after a timeout."""
     members = [CommandMember("a", shell("exec sleep 300")), CommandMember("b", shell("echo x"))]
     _, outcome = run(dispatcher, *members, mode="serial")
     assert [turn.member for turn in outcome.turns] == ["a", "b"]
@@ -159,7 +159,7 @@ def test_a_user_stops_one_beside_a_timeout(dispatcher: Dispatcher) -> None:
 
 
 def test_a_slot_can_be_dispatched_again_at_once(dispatcher: Dispatcher) -> None:
-    """R22, R10: right behind a timeout the slot is free, and nothing left of the first one stops the second."""
+    """R22, R10: right after a timeout the slot is free, and nothing left of the first one stops the second."""
     for _ in range(3):
         _, outcome = run(dispatcher, CommandMember("a", shell("exec sleep 300")), output_timeout=0.1)
         assert four(outcome["a"]) == TIMED_OUT
@@ -237,7 +237,7 @@ def test_a_session_is_resumed_from_the_formats_first_event(dispatcher: Dispatche
 
 
 def test_a_resumed_session_that_never_begins_is_dropped_once(dispatcher: Dispatcher) -> None:
-    """R27: the program hangs on `--resume`: the start-up limit ends it, and a new session answers; nothing else is told."""
+    """R27: the program hangs on `--resume`: the start-up limit ends it, and a new session answers; nothing else is sent."""
     member = CommandMember(
         "a",
         json_lines(INIT, WORDS, RESULT),

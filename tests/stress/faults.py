@@ -22,10 +22,10 @@ __all__ = ["FAULTS", "Fault", "FaultyGateway", "numbers_of"]
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """How an answer goes on behind its numbered chunks, and what that comes to for a reader."""
+    """How an answer goes on after its numbered chunks, and what a reader gets from it."""
 
     behind: str
-    """The script behind the chunks."""
+    """The script after the chunks."""
     errors: tuple[type[Exception], ...] = ()
     """The classes of error that it may end with; none: it is complete."""
     whole: bool = True

@@ -1,7 +1,7 @@
 """A service in a process of its own, used over and over: what its long-lived objects hold must not grow.
 
 Run as a program (`python -m tests.stress.household URL DEED`), so that nothing else is in the process that is measured.
-It prints, as JSON, what grew behind the warm-up.
+It prints, as JSON, what grew after the warm-up.
 """
 
 import gc

@@ -125,7 +125,7 @@ def gateway() -> Iterator[FaultyGateway]:
 
 
 def test_forks_in_the_middle_of_everything(gateway: FaultyGateway) -> None:
-    """40 forks beside six busy threads: no child finds a lock that nobody will release, no stream of the parent is cut."""
+    """40 forks among six busy threads: no child finds a lock that is never released, no stream of the parent is cut."""
     with started(_SCRIPT, gateway.url) as script:
         assert finish(script, 100) == "fine\n"
     gateway.wait_connections(40, still_open=0, timeout=10)

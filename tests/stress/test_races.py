@@ -107,7 +107,7 @@ def run(race: Race, chance: random.Random) -> list[str]:
 
 
 def check(race: Race) -> None:
-    """One end, at most one error, of a kind that was provoked; each chunk to one consumer; nothing behind the end."""
+    """One end, at most one error, of a kind that was provoked; each chunk to one consumer; nothing after the end."""
     assert race.stray == []
     assert len(race.errors) <= 1, race.errors
     expected = (StreamCancelledError, DeadlineExceededError, StreamInactivityTimeoutError)
@@ -144,7 +144,7 @@ def test_random_acts_on_one_stream() -> None:
 
 @pytest.mark.parametrize("moment", [0.04, 0.05, 0.06])
 def test_an_expiry_a_cancel_and_a_close_at_one_instant(moment: float) -> None:
-    """Whoever comes first decides: error, report and later calls agree, and the caller's cancel is never a timeout."""
+    """The first event decides: error, report and later calls agree, and the caller's cancel is never a timeout."""
     outcomes = set()
     with FaultyGateway() as gateway, switching_often():
         for _ in range(60):

@@ -1,4 +1,4 @@
-"""Few descriptors, no further thread, little memory: an error of ours, nothing lost, and all is well again behind it."""
+"""Few descriptors, no further thread, little memory: an error of ours, nothing lost, and all works again after it."""
 
 import sys
 from collections.abc import Iterator

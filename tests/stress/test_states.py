@@ -16,7 +16,7 @@ pytestmark = [pytest.mark.stress, pytest.mark.timeout(300)]
 
 COUNT = 4
 QUIET = sorted(set(FAULTS) - {"mute", "html", "comments"})
-"""The faults behind which `next()` answers at once, or with a heartbeat."""
+"""The faults after which `next()` answers at once, or with a heartbeat."""
 
 
 class StreamMachine(RuleBasedStateMachine):

@@ -138,7 +138,7 @@ def test_a_thousand_leave_nothing(end: Ending, script: str, tls: bool) -> None:
         before, descriptors = resident(), len(os.listdir("/proc/self/fd"))
         run(end, gateway, COUNT)
         gateway.wait_connections(COUNT, still_open=0, timeout=10)
-        # Whoever drops a stream waits for nobody: the last readers may still be on their way out.
+        # Dropping a stream does not wait: the last readers may still be ending.
         wait_until(lambda: readers() == [])
         wait_until(lambda: len(os.listdir("/proc/self/fd")) <= descriptors)
         assert resident() - before < FLAT

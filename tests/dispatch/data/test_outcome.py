@@ -75,8 +75,8 @@ def test_the_outcome_table(
 def test_the_manual_has_this_table() -> None:
     """docs/outcomes.md has each row as it is here; where the reason is the status itself, it says it once."""
     rows = [line.split("|")[2:6] for line in MANUAL.read_text(encoding="utf-8").splitlines() if line.count("|") == 6]
-    told = [tuple(tuple(re.findall(r"`(\w+)`", cell)) for cell in row) for row in rows[2:]]
-    assert told == [
+    listed = [tuple(tuple(re.findall(r"`(\w+)`", cell)) for cell in row) for row in rows[2:]]
+    assert listed == [
         (
             (response,) if response == reason else (response, reason),
             (turn,) if turn == terminal else (turn, terminal),
@@ -88,7 +88,7 @@ def test_the_manual_has_this_table() -> None:
 
 
 def test_a_refused_commit_comes_before_everything() -> None:
-    """R15: whatever happened, a response whose commit is refused is interrupted, and is no success for the queue."""
+    """R15: whatever happened, a response whose commit is refused is interrupted, and not a success for the queue."""
     for end, *_ in TABLE:
         outcome = conclusion(end, commit_refused=True).outcome()
         assert (outcome.status, outcome.reason) == ("interrupted", "output_commit_rejected")
@@ -99,8 +99,7 @@ def test_a_refused_commit_comes_before_everything() -> None:
 @given(ENDS, st.booleans())
 def test_the_four_accounts_agree(end: TurnEnd, refused: bool) -> None:
     """Completed, succeeded and succeeded go together; so do the four words for a timeout, and nothing else is one."""
-    told = conclusion(end, commit_refused=refused)
-    outcome = told.outcome()
+    outcome = conclusion(end, commit_refused=refused).outcome()
     success = outcome.status is ResponseStatus.COMPLETED
     assert success == (outcome.queue_status is ExecutionStatus.SUCCEEDED)
     assert not success or outcome.turn_status is TurnStatus.SUCCEEDED
@@ -113,13 +112,13 @@ def test_the_four_accounts_agree(end: TurnEnd, refused: bool) -> None:
 
 
 @given(ENDS, st.booleans(), st.booleans())
-def test_the_last_events(end: TurnEnd, refused: bool, told: bool) -> None:
-    """R18, T33: exactly one `done`, the last; before it an `error` exactly where `done` has a code, unless it was told."""
+def test_the_last_events(end: TurnEnd, refused: bool, sent: bool) -> None:
+    """R18, T33: exactly one `done`, the last; before it an `error` exactly where `done` has a code, unless it was sent."""
     ended = conclusion(end, commit_refused=refused)
     own = Event.done(data={"usage": 3}) if end.done else None
-    *errors, done = closing_events(ended, done=own, error_sent=told)
+    *errors, done = closing_events(ended, done=own, error_sent=sent)
     assert done.kind is Kind.DONE
-    assert [event.kind for event in errors] == ([Kind.ERROR] if done.error_code is not None and not told else [])
+    assert [event.kind for event in errors] == ([Kind.ERROR] if done.error_code is not None and not sent else [])
     assert member_status(error=done.error_code, stop=end.stop) == ended.outcome().queue_status
     assert (done.data["status"], done.data["reason"]) == (ended.response.status, ended.response.reason)
     assert done.data.get("usage") == (3 if end.done else None)

@@ -104,7 +104,7 @@ def test_what_was_busy_at_the_timeout_is_left_alone_until_twice_that() -> None:
 
 
 def test_output_ends_a_deferral() -> None:
-    """Output during a deferral gives the full timeout, and the next silence may be deferred anew."""
+    """Output during a deferral gives the full timeout, and the next silence may be deferred again."""
     timer = OutputTimeout(T, 0)
     timer.due(10, Activity.BUSY)
     timer.observe(14, Kind.TEXT)
@@ -115,7 +115,7 @@ def test_output_ends_a_deferral() -> None:
 
 
 def test_it_fires_once() -> None:
-    """Behind the firing nothing is due any more, and output does not revive the turn (T3)."""
+    """After the firing nothing is due any more, and output does not revive the turn (T3)."""
     timer = OutputTimeout(T, 0)
     fired(timer.due(T, Activity.IDLE))
     assert not timer.observe(11, Kind.TEXT)
@@ -176,7 +176,7 @@ def test_a_tool_is_named_even_without_an_allowance() -> None:
 
 
 def test_being_held_back_is_no_silence() -> None:
-    """While it is paused nothing is due; behind it the clock goes on where it was (T1)."""
+    """While it is paused nothing is due; after it the clock goes on from there (T1)."""
     timer = OutputTimeout(T, 0)
     timer.pause(4)
     timer.pause(5)
@@ -188,7 +188,7 @@ def test_being_held_back_is_no_silence() -> None:
 
 
 def test_a_pause_is_asked_about_again() -> None:
-    """Asked during a pause it names a time, for nobody tells when the pause ends: never later than it can be due."""
+    """During a pause it returns a time, as the end of the pause is not announced: never later than the limit can be due."""
     timer = OutputTimeout(T, 0)
     timer.pause(4)
     due = timer.due(4, Activity.IDLE)
@@ -263,7 +263,7 @@ def test_it_never_fires_early_and_never_later_than_twice(
         assert timer.due(now + 1000, Activity.IDLE) == Wait(math.inf)
 
 
-def test_time_in_which_nobody_could_listen_is_taken_off() -> None:
+def test_time_in_which_nothing_could_be_read_is_subtracted() -> None:
     """The silence is shorter by it, never negative; while the clock is paused, nothing is counted anyway."""
     timer = OutputTimeout(T, 0)
     assert timer.excuse(9, LATE_SECONDS) == 0

@@ -97,7 +97,7 @@ def test_a_timeout_never_counts_as_a_cancel(others: list[ExecutionStatus], chanc
     assert tally.status(tally.members).status is ExecutionStatus.FAILED
 
 
-def test_a_target_that_never_ran_is_no_success() -> None:
+def test_a_target_that_never_ran_is_not_a_success() -> None:
     """A target without any outcome makes the entry a failure."""
     tally = Tally()
     tally.count("a", ExecutionStatus.SUCCEEDED, "completed")

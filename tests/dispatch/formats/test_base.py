@@ -28,10 +28,10 @@ from .frames import (
 
 @pytest.mark.parametrize("name", JSON_FORMATS)
 @pytest.mark.parametrize(
-    "line", ["no JSON", "[1]", '"text"', "{", "null", '{"type": "novel"}', "{}", '{"type": {}}', "[" * 100_000]
+    "line", ["not JSON", "[1]", '"text"', "{", "null", '{"type": "novel"}', "{}", '{"type": {}}', "[" * 100_000]
 )
 def test_noise_is_unknown(name: str, line: str) -> None:
-    """What does not parse, is no object, or of no known type, is unknown, bounded, and no output."""
+    """A line that is not a JSON object of a known type is `unknown`: bounded, and not output."""
     (event,) = read(name, line, exit_code=None)
     assert event.kind is Kind.UNKNOWN
     assert not event.is_output
@@ -106,7 +106,7 @@ def test_a_line_of_300_kb() -> None:
 
 
 def test_bad_bytes_survive() -> None:
-    """Bytes that are no UTF-8 become U+FFFD, and nothing is lost around them."""
+    """Bytes that are not UTF-8 become U+FFFD, and nothing is lost around them."""
     reader = make_format("codex")
     line = json.dumps(item("agent_message", text="a@b")).encode().replace(b"@", b"\xff")
     assert answer([*reader.feed(line + b"\n")]) == "a\ufffdb"
@@ -130,7 +130,7 @@ def test_a_format_that_never_speaks_json(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", JSON_FORMATS)
-def test_nothing_comes_behind_done(name: str) -> None:
+def test_nothing_comes_after_done(name: str) -> None:
     """There is one done, and it is the last event."""
     ending: dict[str, Any] = {"claude": SUCCESS, "gemini": {"type": "result"}, "codex": {"type": "turn.completed"}}.get(
         name, {}
@@ -150,7 +150,7 @@ def test_a_failing_exit_is_an_error(name: str, exit_code: int, code: str) -> Non
 
 @pytest.mark.parametrize("odd", [["text"], {"text": "text"}, 5, None], ids=str)
 def test_an_odd_type_within_a_line_costs_nothing_but_itself(odd: object) -> None:
-    """What a reader does not expect is no fault of the run: the result line behind it is read."""
+    """Unexpected content in a line does not end the run: the result line after it is read."""
     events = read("claude", assistant("m", words("first"), {"type": odd, "text": "x"}), SUCCESS)
     assert answer(events).startswith("first")
     assert events[-1] == Event.done(data=events[-1].data)
@@ -163,7 +163,7 @@ def test_a_line_that_breaks_its_reader_is_unknown(monkeypatch: pytest.MonkeyPatc
     assert brief([*reader.feed(b'{"type": "init"}\n{"type": "init"}\n')]) == [("unknown", "init")] * 2
 
 
-def test_a_byte_order_mark_is_no_noise() -> None:
+def test_a_byte_order_mark_is_not_noise() -> None:
     """UTF-8 with a mark at its beginning is read as without it."""
     assert brief(read("claude", "\ufeff" + json.dumps(SUCCESS))) == [("text", "Hello"), ("done",)]
 
@@ -178,6 +178,6 @@ def test_a_byte_order_mark_is_no_noise() -> None:
         ("opencode", {"type": "error", "error": "boom"}),
     ],
 )
-def test_an_error_that_is_plain_text_is_told(name: str, line: dict[str, Any]) -> None:
+def test_an_error_that_is_plain_text_is_reported(name: str, line: dict[str, Any]) -> None:
     """An error may be an object with a message, or the message itself."""
     assert "boom" in [event.text for event in read(name, line)]

@@ -10,7 +10,7 @@ from .frames import BLOCK, INIT, START, STOP, SUCCESS, answer, assistant, brief,
 
 
 def test_claude_with_partial_messages_says_everything_once() -> None:
-    """The deltas are the answer; the whole message behind them repeats it, and is status (T21)."""
+    """The deltas are the answer; the whole message after them repeats it, and is status (T21)."""
     events = read(
         "claude",
         INIT,
@@ -86,7 +86,7 @@ def test_claude_thinking_and_tool_input_are_output() -> None:
         INIT,
     ],
 )
-def test_claude_lines_that_are_no_output(line: dict[str, Any]) -> None:
+def test_claude_lines_that_are_not_output(line: dict[str, Any]) -> None:
     """Session starts, status, rate limits, pings and the prompt's echo do not re-arm."""
     (event,) = read("claude", line, exit_code=None)
     assert event.kind in (Kind.STATUS, Kind.SIGNAL, Kind.SESSION)
@@ -109,7 +109,7 @@ def test_claude_sub_agents_are_output_and_not_the_answer() -> None:
     assert answer(events) == "I ask. Now."
 
 
-def test_claude_words_about_an_error_are_no_answer() -> None:
+def test_claude_text_about_an_error_is_not_the_answer() -> None:
     """What the program itself says in place of the model is a diagnostic: no output, and no part of the answer."""
     line = assistant("m1", words("API Error: lost"))
     line["message"]["model"] = "<synthetic>"

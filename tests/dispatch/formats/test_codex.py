@@ -13,7 +13,7 @@ def test_codex() -> None:
     """Items are output at their start and completion; a warning item and reconnects are not (T21)."""
     events = read(
         "codex",
-        "2025-01-01 WARN something that is no JSON",
+        "2025-01-01 WARN something that is not JSON",
         {"type": "thread.started", "thread_id": "th1"},
         item("error", message="no metadata for this model"),
         {"type": "turn.started"},
@@ -37,7 +37,7 @@ def test_codex() -> None:
         ("text", "\n\nTwo."),
     ]
     assert brief(events)[:3] == [
-        ("unknown", "2025-01-01 WARN something that is no JSON"),
+        ("unknown", "2025-01-01 WARN something that is not JSON"),
         ("session", "th1"),
         ("diagnostic", "no metadata for this model"),
     ]

@@ -29,7 +29,7 @@ def test_gemini() -> None:
 
 
 def test_gemini_failure_and_exit_codes() -> None:
-    """A result that is no success, and the program's own exit codes, say why."""
+    """An unsuccessful result and the program's own exit codes say why."""
     failed = {"type": "result", "status": "error", "error": {"type": "x", "message": "quota"}}
     assert brief(read("gemini", failed)) == [("error", "quota", "provider_error"), ("done", "provider_error")]
     codes = {41: "auth", 42: "invalid_input", 52: "invalid_config", 53: "turn_limit", 54: "tool_failed", 130: "interrupted"}

@@ -4,7 +4,7 @@ from .frames import brief, part, read
 
 
 def test_opencode() -> None:
-    """The session is told once, a tool comes with its result, and the exit is the end."""
+    """The session is reported once, a tool comes with its result, and the exit is the end."""
     done = {"status": "completed", "input": {"c": "ls"}, "output": "a.txt"}
     events = read(
         "opencode",

@@ -14,7 +14,7 @@ def test_lines() -> None:
     assert brief([*reader.close(0)]) == [("done",)]
 
 
-def test_lines_that_nobody_reads_are_not_split() -> None:
+def test_lines_that_are_not_read_are_not_split() -> None:
     """`split=False` gives what comes as it comes, unless a pattern needs lines."""
     assert [e.text for e in make_format("lines", split=False).feed(b"a\nb\nc")] == ["a\nb\nc"]
     assert [e.text for e in make_format("lines", split=False, ignore="x").feed(b"a\nb\nc")] == ["a\n", "b\n"]

@@ -48,15 +48,15 @@ def test_usage_is_never_negative(before: dict[tuple[int, float], Usage], after: 
     assert cpu_used(before, before) == 0
 
 
-def test_one_look_is_not_enough(start: Start) -> None:
-    """Before there are two looks it is not known, and unknown is not busy (T11)."""
+def test_one_sample_is_not_enough(start: Start) -> None:
+    """With one sample the activity is unknown, and unknown is not busy (T11)."""
     probe = ActivityProbe(start(python(BURN)).pid)
     assert probe.activity() is Activity.UNKNOWN
     assert probe.rate is None
 
 
-def test_an_old_look_does_not_help(start: Start) -> None:
-    """A look that is long ago says nothing about now."""
+def test_an_old_sample_is_not_used(start: Start) -> None:
+    """A sample from a minute ago is not used."""
     probe = ActivityProbe(start(python(BURN)).pid)
     probe.sample(monotonic() - 60)
     assert probe.activity() is Activity.UNKNOWN
@@ -77,7 +77,7 @@ def test_a_sleeper_is_idle(start: Start) -> None:
 
 
 def test_a_busy_grandchild_counts(start: Start) -> None:
-    """The whole tree counts, whoever burns."""
+    """The CPU use of every process in the tree counts."""
     probe = ActivityProbe(start(shell(f"{shlex.join(python(BURN))} & wait")).pid)
     assert measured(probe) is Activity.BUSY
 
@@ -95,7 +95,7 @@ def test_work_by_many_short_children_counts(start: Start) -> None:
 
 
 def test_a_zombie_is_dead(start: Start) -> None:
-    """A program that has ended is dead before it is reaped, and behind that."""
+    """A program that has ended is dead before and after it is reaped."""
     program = start(shell("echo ready"))
     probe = ActivityProbe(program.pid)
     wait_until(lambda: probe.activity() is Activity.DEAD)

@@ -22,8 +22,8 @@ def test_input_is_fed_and_closed() -> None:
     assert result.text == text
 
 
-def test_input_that_nobody_wants() -> None:
-    """A program that does not read its input, and exits, is no error."""
+def test_input_that_is_not_read() -> None:
+    """A program that exits without reading its input is not an error."""
     assert run_command(shell("echo ok"), input=b"x" * 1_000_000).text == "ok\n"
 
 
@@ -61,7 +61,7 @@ def test_a_flood_on_stderr_does_not_block() -> None:
 
 
 def test_a_reader_that_is_away_does_not_hold_the_program() -> None:
-    """Both pipes are read while nobody takes the events, up to 8 MiB of them (B143)."""
+    """Both pipes are read while the events are not, up to 8 MiB of them (B143)."""
     with iter_command(shell("echo READY; head -c 200000 /dev/zero | tr '\\0' x; echo >&2 through")) as stream:
         assert next(stream).text == "READY\n"
         wait_until(lambda: not alive(stream.pid))
@@ -79,7 +79,7 @@ def test_the_pipes_are_read_whatever_the_reader_does(tmp_path: Path) -> None:
 
 
 def test_a_program_that_is_held_back_is_not_silent() -> None:
-    """Behind 8 MiB the program waits for its reader; its clock stands still meanwhile, and nothing is lost (T1)."""
+    """Above 8 MiB the program waits for its reader; its clock stands still meanwhile, and nothing is lost (T1)."""
     size = 12 * 1024 * 1024
     with iter_command(
         python(f"out = b'x' * 65535 + b'\\n'\nfor _ in range({size >> 16}): os.write(1, out)"), idle=0.3

@@ -37,7 +37,7 @@ def test_a_failing_run(script: str, exit_code: int | None, number: int | None) -
 
 
 def test_limits_hold_with_no_reader() -> None:
-    """The limit fires though nobody asks for the next event."""
+    """The limit fires even if the next event is never read."""
     with iter_command(shell("sleep 60"), idle=0.2) as stream:
         wait_until(lambda: not alive(stream.pid), 5)
         assert [event.kind for event in stream] == [Kind.ERROR, Kind.DONE]
@@ -53,7 +53,7 @@ def test_leaving_a_with_block_stops_it() -> None:
 
 
 def test_a_stream_that_is_dropped_stops_it() -> None:
-    """A stream that nobody holds any more ends its program."""
+    """Dropping the last reference to a stream ends its program."""
     stream = iter_command(shell("while :; do echo x; sleep 0.01; done"))
     next(stream)
     group = stream.pid

@@ -22,7 +22,7 @@ from ..programs import alive, shell
 
 
 def test_the_leader_stays_unreaped_until_its_group_is_gone() -> None:
-    """While children of a dead leader live, its pid is a zombie of ours: nobody else can get it (T18)."""
+    """While children of a dead leader live, its pid is a zombie of ours, which no other process can get (T18)."""
     child = start_child(Spec(argv=tuple(shell("sleep 60 & exit 3"))))
     try:
         wait_until(child.exited)
@@ -37,17 +37,17 @@ def test_the_leader_stays_unreaped_until_its_group_is_gone() -> None:
 
 
 def test_an_exit_code_that_never_comes_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    """gevent's Popen waits without end where SIGCHLD is ignored: then the code is unknown."""
+    """gevent's Popen waits for ever if SIGCHLD is ignored: then the code is unknown."""
 
-    def never(timeout: float) -> int:
+    def never(_popen: object, timeout: float) -> int:
         raise subprocess.TimeoutExpired("true", timeout)
 
     child = start_child(Spec(argv=("true",)))
     os.waitpid(child.pid, 0)
     with monkeypatch.context() as patched:
-        patched.setattr(child._popen, "wait", never)
+        patched.setattr(subprocess.Popen, "wait", never)
         assert child.reap() is None
-    child._popen.wait()
+    child.reap()
     child.close()
     assert not child.signal(signal.SIGTERM)
 
@@ -69,7 +69,7 @@ def test_a_program_that_cannot_be_started(argv: list[str], number: int, complain
 
 
 def test_other_reasons_not_to_start(tmp_path: Path) -> None:
-    """A folder that does not exist, and a script whose interpreter does not, are told apart from a missing program."""
+    """A missing folder and a script with a missing interpreter have messages of their own."""
     with pytest.raises(CommandStartError, match="cannot enter the folder of cwd="):
         run_command(["true"], cwd=str(tmp_path / "gone"))
     script = tmp_path / "script"
@@ -79,7 +79,7 @@ def test_other_reasons_not_to_start(tmp_path: Path) -> None:
         run_command([str(script)], pty=True)
 
 
-def test_a_missing_program_is_looked_for_where_the_system_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_program_is_searched_as_the_system_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A file of that name in the current folder is not on the PATH; a path is read from cwd=."""
     (tmp_path / "not-on-the-path").write_text("#!/bin/sh\n")
     monkeypatch.chdir(tmp_path)
@@ -147,7 +147,7 @@ def test_our_own_group_is_never_signalled(number: int) -> None:
 
 
 def test_signals_of_what_is_gone_are_swallowed() -> None:
-    """Nobody to signal is an answer, not an error (B149)."""
+    """A signal to a process that is gone returns False and raises nothing (B149)."""
     child = start_child(Spec(argv=("true",)))
     wait_until(child.exited)
     assert child.signal(signal.SIGTERM)  # the zombie is still ours

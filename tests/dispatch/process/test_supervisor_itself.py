@@ -1,4 +1,4 @@
-"""What befalls the process that supervises: it is stopped, forked, or hands SIGCHLD down as ignored."""
+"""The supervising process itself: it is stopped, forked, or started with SIGCHLD ignored."""
 
 import os
 import signal
@@ -32,7 +32,7 @@ PRELUDE = "import os, signal, sys\nfrom streamguard import UsageError\nfrom stre
     ids=["idle", "first", "dispatch"],
 )
 def test_a_program_that_talks_while_we_are_stopped_is_not_silent(script: str, expected: str) -> None:
-    """^Z, SIGSTOP, a paused container: what came meanwhile is heard before a limit is measured."""
+    """^Z, SIGSTOP, a paused container: the output that arrived meanwhile is read before a limit is measured."""
     code = f"{PRELUDE}print('ready', flush=True)\n{script}"
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as running:
         assert running.stdout is not None

@@ -19,8 +19,8 @@ from ..programs import SLACK, group_is_gone, python, shell
 TERM, KILL = signal.SIGTERM, signal.SIGKILL
 
 
-def test_each_rung_is_climbed_once() -> None:
-    """TERM at once, KILL behind the grace, and the end behind the drain."""
+def test_each_step_is_taken_once() -> None:
+    """TERM at once, KILL after the grace, and the end after the drain."""
     escalation = Escalation(100, grace=3, drain=0.5)
     assert escalation.signals(100) == [TERM]
     assert (escalation.signals(102.9), escalation.wait(102), escalation.killing) == ([], 1, False)
@@ -30,7 +30,7 @@ def test_each_rung_is_climbed_once() -> None:
 
 
 def test_hurry_skips_the_grace() -> None:
-    """In a hurry KILL is due at once, and once."""
+    """After `hurry()` KILL is due at once, and once."""
     escalation = Escalation(100, grace=3, drain=0.5)
     escalation.signals(100)
     escalation.hurry(101)
@@ -41,7 +41,7 @@ def test_hurry_skips_the_grace() -> None:
 
 
 def test_a_late_look_still_waits_for_the_drain() -> None:
-    """If nobody looked for long, the time behind KILL counts from KILL."""
+    """After a late look, the drain counts from KILL."""
     escalation = Escalation(100, grace=3, drain=0.5)
     assert escalation.signals(200) == [TERM, KILL]
     assert not escalation.over(200.4)
@@ -72,7 +72,7 @@ def test_the_whole_group_ends_when_the_program_is_stopped() -> None:
 
 
 def test_term_then_grace_then_kill() -> None:
-    """Who ignores SIGTERM gets the grace, then SIGKILL (T19)."""
+    """A program that ignores SIGTERM gets the grace, then SIGKILL (T19)."""
     token = CancelToken()
     with iter_command(python(IGNORES_TERM), cancel=token, grace=0.3) as stream:
         next(stream)
@@ -96,7 +96,7 @@ def test_term_first_then_kill() -> None:
 
 
 def test_a_child_that_ignores_term_gets_the_grace_too() -> None:
-    """The ladder is for the group: a child that stays behind its parent is killed."""
+    """The steps are for the group: a child that outlives its parent is killed."""
     code = f"import subprocess\nsubprocess.Popen({python(IGNORES_TERM)!r})\ntime.sleep(60)"
     with iter_command(python(code), grace=0.3) as stream:
         assert next(stream).text == "ready\n"
@@ -106,7 +106,7 @@ def test_a_child_that_ignores_term_gets_the_grace_too() -> None:
     assert (stream.result.signal, stream.result.killed) == (signal.SIGTERM, True)
 
 
-def test_a_stopped_process_hears_sigterm() -> None:
+def test_a_stopped_process_receives_sigterm() -> None:
     """SIGTERM is followed by SIGCONT: a program in `T` leaves by itself."""
     with iter_command(shell("echo $$; kill -STOP $$; sleep 60"), grace=10) as stream:
         pid = pid_in(first_text(stream))
@@ -129,14 +129,14 @@ def test_kill_skips_the_grace() -> None:
 
 @pytest.mark.parametrize("grace", [timedelta(seconds=1e10), timedelta.max])
 def test_an_endless_grace_is_one(grace: Any) -> None:
-    """What is longer than any wait is waited for as long as can be."""
+    """A grace that is longer than any wait is the longest possible wait."""
     assert run_command(["true"], grace=grace, linger=grace).ok
     with iter_command(["sleep", "60"], grace=grace) as stream:
         stream.close()
     assert stream.result.outcome == "cancelled"
 
 
-def test_whoever_holds_the_pipe_is_not_waited_for() -> None:
+def test_a_process_that_holds_the_pipe_is_not_waited_for() -> None:
     """B131: `sh -c 'sleep & echo; sleep & wait'` under a limit ends at the limit, and so does what holds the pipe."""
     begun = monotonic()
     with iter_command(shell("sleep 4 & echo hi; sleep 4 & wait"), total=0.4) as stream:
@@ -153,7 +153,7 @@ def test_a_worker_does_not_outlive_its_launcher() -> None:
     assert group_is_gone(stream.pid)
 
 
-def test_the_group_is_swept_behind_a_normal_exit() -> None:
+def test_the_group_is_ended_after_a_normal_exit() -> None:
     """B133: the leader exits at once, and its child that holds stdout is ended, not waited for."""
     begun = monotonic()
     with iter_command(shell("sleep 60 & echo hi")) as stream:

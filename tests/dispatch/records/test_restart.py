@@ -45,7 +45,7 @@ def killed(shared_records: str, tmp_path: Path) -> Iterator[list[str]]:
         wait_until(lambda: len(programs.read_text().split()) == 2)
         process.send_signal(signal.SIGKILL)
     yield ids
-    # Nobody was left to stop the members' programs: that is a documented limit.
+    # The members' programs still run, as no process was left to stop them: a documented limit.
     for pid in map(int, programs.read_text().split()):
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)

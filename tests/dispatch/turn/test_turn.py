@@ -17,7 +17,7 @@ from streamguard.dispatch._turn.channel import MemberEvent
 from streamguard.dispatch._turn.turn import Turn
 
 from ...helpers import wait_until
-from ..scripted import Q, Stuck, Told, hangs, kinds, of, says, text
+from ..scripted import Q, Scripted, Stuck, hangs, kinds, of, says, text
 
 FIRST_FAILED = [Event.failure("nothing came", STARTUP_TIMEOUT), Event.done(STARTUP_TIMEOUT)]
 
@@ -134,7 +134,7 @@ def test_a_stop_that_came_too_late_makes_its_diagnosis_void(
 
 def test_nothing_of_a_turn_stays_in_the_table(dispatcher: Dispatcher) -> None:
     """After a turn, however it ended, its slot is free."""
-    members = [says("a", "x"), hangs("b", "y"), Told("c", [ValueError()])]
+    members = [says("a", "x"), hangs("b", "y"), Scripted("c", [ValueError()])]
     run(dispatcher, *members, output_timeout=0.1)
     slots = dispatcher._services.slots
     assert [slots.active("c", name) for name in "abc"] == [None, None, None]
@@ -156,7 +156,7 @@ def test_what_runs_in_a_finalizer_or_a_signal_handler_takes_no_lock(dispatcher: 
 
 def test_a_failure_before_a_stop_stays_that_failure(dispatcher: Dispatcher) -> None:
     """The first one wins: a member that said `error` and then hangs has failed by its own code, and is let go of soon."""
-    member = Told("a", [text("x"), Event.failure("quota", "http_429"), 1.0])
+    member = Scripted("a", [text("x"), Event.failure("quota", "http_429"), 1.0])
     events, outcome = run(dispatcher, member)
     assert kinds(of(events, "a")) == ["text", "error", "done"]
     assert (outcome["a"].status, outcome["a"].reason, outcome["a"].message) == ("failed", "http_429", "quota")
@@ -164,7 +164,7 @@ def test_a_failure_before_a_stop_stays_that_failure(dispatcher: Dispatcher) -> N
 
 def test_what_comes_behind_an_error_is_dropped(dispatcher: Dispatcher) -> None:
     """T3: once the turn is settled nothing of the member's counts, nor is it told."""
-    member = Told("a", [text("x"), Event.failure("quota", "http_429"), text("late"), Event.done()])
+    member = Scripted("a", [text("x"), Event.failure("quota", "http_429"), text("late"), Event.done()])
     events, outcome = run(dispatcher, member)
     assert kinds(of(events, "a")) == ["text", "error", "done"]
     assert (outcome["a"].text, outcome["a"].reason) == ("x", "http_429")
@@ -172,7 +172,7 @@ def test_what_comes_behind_an_error_is_dropped(dispatcher: Dispatcher) -> None:
 
 def test_what_a_member_raises_is_its_failure(dispatcher: Dispatcher) -> None:
     """T33: a provider that raises gets one `error` and one `done`; the original is in the message, not in the reason."""
-    events, outcome = run(dispatcher, Told("a", [text("x"), ValueError("no such model")]))
+    events, outcome = run(dispatcher, Scripted("a", [text("x"), ValueError("no such model")]))
     assert kinds(of(events, "a")) == ["text", "error", "done"]
     assert (outcome["a"].reason, outcome["a"].turn_reason) == ("provider_error", "provider_execution_failed")
     assert outcome["a"].message == "ValueError: no such model"
@@ -180,7 +180,7 @@ def test_what_a_member_raises_is_its_failure(dispatcher: Dispatcher) -> None:
 
 def test_a_run_that_just_ends_is_no_success(dispatcher: Dispatcher) -> None:
     """R17: without a `done` the turn is interrupted, and the queue counts a failure."""
-    events, outcome = run(dispatcher, Told("a", [text("x")]))
+    events, outcome = run(dispatcher, Scripted("a", [text("x")]))
     assert kinds(of(events, "a")) == ["text", "error", "done"]
     assert (outcome["a"].turn_status, outcome["a"].turn_reason) == ("interrupted", "ended_without_done")
     assert outcome.status == "failed"
@@ -188,7 +188,7 @@ def test_a_run_that_just_ends_is_no_success(dispatcher: Dispatcher) -> None:
 
 def test_done_with_an_error_code_is_a_failure(dispatcher: Dispatcher) -> None:
     """R19: the code is the reason everywhere, and the `done` is passed on once, with what it told."""
-    events, outcome = run(dispatcher, Told("a", [Event.done("max_turns", text="enough", data={"turns": 9})]))
+    events, outcome = run(dispatcher, Scripted("a", [Event.done("max_turns", text="enough", data={"turns": 9})]))
     error, done = of(events, "a")
     assert (error.text, done.error_code, done.data["turns"]) == ("enough", "max_turns", 9)
     assert outcome["a"].reason == outcome["a"].turn_reason == "max_turns"
@@ -241,12 +241,12 @@ def test_leaving_the_stream_stops_what_runs(dispatcher: Dispatcher) -> None:
 
 def test_an_error_that_waits_for_room_ends_with_its_reader(dispatcher: Dispatcher) -> None:
     """A member that failed while its events are unread ends when the reader leaves; its failure stays."""
-    member = Told("a", [text("x" * 400_000), Event.failure("quota", "http_429"), Event.done("http_429")])
+    member = Scripted("a", [text("x" * 400_000), Event.failure("quota", "http_429"), Event.done("http_429")])
     with dispatcher.stream("c", [member], "p") as stream:
         wait_until(lambda: member.contexts)
         time.sleep(0.1)
     assert (stream.outcome["a"].reason, stream.outcome["a"].abandoned) == ("reader_left", False)
-    failed = Told("a", [Event.failure("q" * 400_000, "http_429"), Event.done("http_429")])
+    failed = Scripted("a", [Event.failure("q" * 400_000, "http_429"), Event.done("http_429")])
     with dispatcher.stream("c", [failed], "p") as stream:
         wait_until(lambda: failed.contexts)
         time.sleep(0.1)
@@ -306,8 +306,8 @@ def test_our_own_calls_inside_a_member_are_cut_by_themselves(dispatcher: Dispatc
 
 def test_a_session_is_resumed_by_the_next_turn(dispatcher: Dispatcher) -> None:
     """The session of the first event is handed to the member's next turn in the conversation; to no other member's."""
-    member = Told("a", [session("s1"), Event.done()], [session("s1"), Event.done()])
-    other = Told("b", [Event.done()], [Event.done()])
+    member = Scripted("a", [session("s1"), Event.done()], [session("s1"), Event.done()])
+    other = Scripted("b", [Event.done()], [Event.done()])
     for _ in range(2):
         _, outcome = run(dispatcher, member, other)
     assert [context.session_id for context in member.contexts] == [None, "s1"]
@@ -317,7 +317,7 @@ def test_a_session_is_resumed_by_the_next_turn(dispatcher: Dispatcher) -> None:
 
 def test_the_single_start_up_retry(dispatcher: Dispatcher) -> None:
     """R27: a resumed session that never began is dropped, and the member runs once more; nothing of the failure is told."""
-    member = Told("a", [session("s1"), Event.done()], FIRST_FAILED, [session("s2"), text("x"), Event.done()])
+    member = Scripted("a", [session("s1"), Event.done()], FIRST_FAILED, [session("s2"), text("x"), Event.done()])
     run(dispatcher, member)
     events, outcome = run(dispatcher, member)
     assert [context.session_id for context in member.contexts] == [None, "s1", None]
@@ -328,7 +328,7 @@ def test_the_single_start_up_retry(dispatcher: Dispatcher) -> None:
 
 def test_there_is_no_second_start_up_retry(dispatcher: Dispatcher) -> None:
     """R27: once. The second start-up timeout is the turn's failure."""
-    member = Told("a", [session("s1"), Event.done()], FIRST_FAILED, FIRST_FAILED)
+    member = Scripted("a", [session("s1"), Event.done()], FIRST_FAILED, FIRST_FAILED)
     run(dispatcher, member)
     events, outcome = run(dispatcher, member)
     assert kinds(of(events, "a")) == ["error", "done"]
@@ -339,7 +339,7 @@ def test_there_is_no_second_start_up_retry(dispatcher: Dispatcher) -> None:
 def test_what_was_suppressed_is_told_if_there_is_no_retry(dispatcher: Dispatcher, last: list[Event]) -> None:
     """R27: a resumed session's words before the first frame are held back, and come if the turn is not begun again."""
     complaint = Event(kind=Kind.STDERR, text="a complaint")
-    member = Told("a", [session("s1"), Event.done()], [complaint, *last])
+    member = Scripted("a", [session("s1"), Event.done()], [complaint, *last])
     run(dispatcher, member)
     events, _ = run(dispatcher, member)
     assert kinds(of(events, "a")) == ["stderr", *kinds(last)]
@@ -348,7 +348,7 @@ def test_what_was_suppressed_is_told_if_there_is_no_retry(dispatcher: Dispatcher
 
 def test_silence_after_the_beginning_is_never_run_again(dispatcher: Dispatcher) -> None:
     """R27: one frame, and a start-up code behind it: no second attempt."""
-    member = Told("a", [session("s1"), Event.done()], [session("s1"), *FIRST_FAILED])
+    member = Scripted("a", [session("s1"), Event.done()], [session("s1"), *FIRST_FAILED])
     run(dispatcher, member)
     _, outcome = run(dispatcher, member)
     assert (outcome["a"].attempts, outcome["a"].reason) == (1, STARTUP_TIMEOUT)
@@ -356,7 +356,7 @@ def test_silence_after_the_beginning_is_never_run_again(dispatcher: Dispatcher) 
 
 def test_the_timer_spans_the_attempts_of_one_turn(dispatcher: Dispatcher) -> None:
     """T28: the second attempt gets no new timeout: both together are silent for one timeout."""
-    member = Told("a", [session("s1"), Event.done()], [0.2, *FIRST_FAILED], [0.25, text("late"), Event.done()])
+    member = Scripted("a", [session("s1"), Event.done()], [0.2, *FIRST_FAILED], [0.25, text("late"), Event.done()])
     run(dispatcher, member)
     _, outcome = run(dispatcher, member)
     assert (outcome["a"].reason, outcome["a"].text) == ("timeout", "")
@@ -365,7 +365,7 @@ def test_the_timer_spans_the_attempts_of_one_turn(dispatcher: Dispatcher) -> Non
 
 def test_a_turn_that_waits_for_its_session_can_time_out(dispatcher: Dispatcher) -> None:
     """R1, T27: waiting for custody counts as silence; the wait ends failed/timeout, and leaves the line."""
-    member = Told("a", [session("s1"), Event.done()], [text("never"), Event.done()])
+    member = Scripted("a", [session("s1"), Event.done()], [text("never"), Event.done()])
     run(dispatcher, member)
     holder = dispatcher.session_locks.queue_up("s1")
     events, outcome = run(dispatcher, member, output_timeout=0.1)
@@ -380,7 +380,7 @@ def test_a_turn_that_waits_for_its_session_can_time_out(dispatcher: Dispatcher) 
 
 def test_a_turn_that_waits_for_its_session_can_be_cancelled(dispatcher: Dispatcher) -> None:
     """T27: a user's stop ends the wait for custody as cancelled, never as completed."""
-    member = Told("a", [session("s1"), Event.done()], [text("never"), Event.done()])
+    member = Scripted("a", [session("s1"), Event.done()], [text("never"), Event.done()])
     run(dispatcher, member)
     holder = dispatcher.session_locks.queue_up("s1")
     with dispatcher.stream("c", [member], "p") as stream:
@@ -393,7 +393,7 @@ def test_a_turn_that_waits_for_its_session_can_be_cancelled(dispatcher: Dispatch
 
 def test_a_turn_begins_when_its_session_is_free(dispatcher: Dispatcher) -> None:
     """The session lock: the second turn on a session runs when the first one has let go of it."""
-    member = Told("a", [session("s1"), Event.done()], [text("x"), Event.done()])
+    member = Scripted("a", [session("s1"), Event.done()], [text("x"), Event.done()])
     run(dispatcher, member)
     holder = dispatcher.session_locks.queue_up("s1")
     with dispatcher.stream("c", [member], "p", output_timeout=5) as stream:
@@ -473,7 +473,7 @@ class _Wordless(Exception):
 )
 def test_what_a_member_cannot_mean_fails_its_turn_clearly(dispatcher: Dispatcher, told: list[Any], complaint: str) -> None:
     """What is no Event, or has a field of another type, ends in one failed turn with a sentence; siblings go on."""
-    events, outcome = run(dispatcher, Told("a", told), says("b", "well"))
+    events, outcome = run(dispatcher, Scripted("a", told), says("b", "well"))
     assert (outcome["a"].status, outcome["b"].status) == ("failed", "completed")
     assert complaint in outcome["a"].message
     assert kinds(of(events, "a")) == ["error", "done"]
@@ -482,7 +482,7 @@ def test_what_a_member_cannot_mean_fails_its_turn_clearly(dispatcher: Dispatcher
 def test_what_a_member_means_is_taken(dispatcher: Dispatcher) -> None:
     """A kind by its word, a number as a name, any mapping as data: it does not fail for its types."""
     call = Event(kind="tool_call", tool="t", tool_id=7, data=MappingProxyType({"a": 1}))  # type: ignore[arg-type]
-    events, outcome = run(dispatcher, Told("a", [call, Event(kind="text", text="x"), Event.done(data=None)]))  # type: ignore[arg-type]
+    events, outcome = run(dispatcher, Scripted("a", [call, Event(kind="text", text="x"), Event.done(data=None)]))  # type: ignore[arg-type]
     assert outcome["a"].status == "completed"
     told, words, _ = of(events, "a")
     assert (told.kind, told.tool_id, told.data) == (Kind.TOOL_CALL, "7", {"a": 1})
@@ -508,7 +508,7 @@ def test_what_a_function_cannot_say_fails_its_turn_clearly(dispatcher: Dispatche
 @pytest.mark.parametrize("name", ["stop_grace", "done_grace"])
 def test_a_grace_that_is_no_number_fails_the_turn_before_it_runs(dispatcher: Dispatcher, name: str, grace: Any) -> None:
     """It is told at once, and records and outcome agree."""
-    broken = Told("a", [text("x"), Event.done()])
+    broken = Scripted("a", [text("x"), Event.done()])
     setattr(broken, name, grace)
     events, outcome = run(dispatcher, broken)
     assert f"{name} of member 'a' must be seconds >= 0, got {grace!r}" in outcome["a"].message
