@@ -1,4 +1,4 @@
-"""`classify`: what happened, and may it be tried again; for our exceptions and for other people's."""
+"""`classify`: what failed, and whether it may be retried; for our exceptions and for those of other libraries."""
 
 import asyncio
 import concurrent.futures
@@ -50,7 +50,7 @@ def transport(code: str, diagnosis: Any = "retryable") -> Classification:
 
 
 def raised(action: Callable[[], object]) -> BaseException:
-    """Return what *action* raises."""
+    """Return the exception of *action*."""
     try:
         action()
     except BaseException as error:
@@ -59,7 +59,7 @@ def raised(action: Callable[[], object]) -> BaseException:
 
 
 def chained(outer: BaseException, *causes: BaseException) -> BaseException:
-    """Return *outer* with each of *causes* the cause of the one before it."""
+    """Return *outer* with each of *causes* as the cause of the one before it."""
     for effect, cause in zip((outer, *causes), causes, strict=False):
         effect.__cause__ = cause
     return outer
@@ -97,12 +97,12 @@ def chained(outer: BaseException, *causes: BaseException) -> BaseException:
     ids=lambda value: type(value).__name__ if isinstance(value, BaseException) else "",
 )
 def test_our_own(error: BaseException, expected: Classification) -> None:
-    """Each of our errors says what it is."""
+    """Each of our errors has its classification."""
     assert classify(error) == expected
 
 
 class HttpxLikeError(Exception):
-    """As httpx has them: not OSErrors, with the truth in their causes."""
+    """As httpx has them: not OSErrors; their causes name the fault."""
 
 
 class ApiStatusError(Exception):
@@ -184,22 +184,22 @@ def test_foreign(error: BaseException, expected: Classification) -> None:
     ],
     ids=repr,
 )
-def test_what_stops_a_program_is_a_cancel(error: BaseException) -> None:
-    """What is no Exception, bare or as the cause of one, is somebody's decision to stop, and never retried."""
+def test_a_base_exception_is_a_cancel(error: BaseException) -> None:
+    """A BaseException that is not an Exception, itself or as a cause, is a decision to stop, and never retried."""
     assert classify(error) == CANCEL
     assert classify(chained(OSError("x"), error)) == CANCEL
 
 
-def test_a_cancel_goes_before_a_deadline_and_both_before_the_rest() -> None:
-    """However deep, a cancel decides; then a deadline; only then what the wire did."""
+def test_a_cancel_precedes_a_deadline_and_both_precede_the_rest() -> None:
+    """At any depth, a cancel decides; then a deadline; only then the transport."""
     cancel, late, reset = StreamCancelledError("x"), DeadlineExceededError("x"), ConnectionResetError()
     assert classify(chained(TransportTimeoutError("x"), late, reset)) == DEADLINE
     assert classify(chained(requests.ConnectionError(), late, cancel)) == CANCEL
     assert classify(requests.ConnectionError(u3.MaxRetryError(None, "/", cancel))) == CANCEL  # type: ignore[arg-type]
 
 
-def test_a_status_goes_before_the_wire() -> None:
-    """An exception that is about a response with an error status is about that, whatever else it wraps."""
+def test_a_status_precedes_the_transport() -> None:
+    """An exception with a response of an error status is classified by the status, with any cause."""
     response = requests.Response()
     response.status_code = 401
     assert classify(requests.HTTPError(response=response)) == Classification("http", "fail-fast")
@@ -209,13 +209,13 @@ def test_a_status_goes_before_the_wire() -> None:
 
 
 def test_numbers_and_texts_are_not_trusted() -> None:
-    """Neither an errno of another kind of error, nor a text that speaks of timeouts, decides."""
+    """Neither an errno of another kind of error, nor a text about timeouts, decides."""
     assert classify(RuntimeError(errno.ETIMEDOUT, "timed out")) == UNKNOWN
     assert classify(ssl.SSLError(errno.ETIMEDOUT, "timed out")) == transport("EPROTO")
 
 
-def test_circles_end() -> None:
-    """An exception that is its own cause, or its own argument, is looked at once."""
+def test_cycles_end() -> None:
+    """An exception that is its own cause, or its own argument, is visited once."""
     one, other = RuntimeError(), RuntimeError()
     one.args = (other, one)
     chained(one, other, one)
@@ -223,7 +223,7 @@ def test_circles_end() -> None:
 
 
 def test_strange_attributes_do_no_harm() -> None:
-    """Attributes that look like ours and hold something else are passed over."""
+    """Attributes with our names and other types are ignored."""
 
     class Strange(Exception):
         status_code = "401"
@@ -243,7 +243,7 @@ def test_a_classification_is_a_value() -> None:
 
 @contextlib.contextmanager
 def closed_port() -> Iterator[int]:
-    """Reserve a port at which nobody listens."""
+    """Reserve a port at which no server listens."""
     with socket.socket() as sock:
         sock.bind(("127.0.0.1", 0))
         yield sock.getsockname()[1]
@@ -297,14 +297,14 @@ reader = pytest.mark.parametrize("read", READERS.values(), ids=READERS)
 
 @reader
 def test_a_refused_connection(read: Callable[..., None]) -> None:
-    """Nobody listens: ECONNREFUSED, whoever asks."""
+    """No server listens: ECONNREFUSED, with any client."""
     with closed_port() as port:
         assert classify(raised(lambda: read(f"http://127.0.0.1:{port}"))) == transport("ECONNREFUSED")
 
 
 @reader
 def test_a_name_that_does_not_exist(read: Callable[..., None], monkeypatch: pytest.MonkeyPatch) -> None:
-    """The resolver knows no such name: EAI_NONAME, whoever asks."""
+    """The resolver does not know the name: EAI_NONAME, with any client."""
 
     def unknown(*_: object, **__: object) -> None:
         raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
@@ -316,7 +316,7 @@ def test_a_name_that_does_not_exist(read: Callable[..., None], monkeypatch: pyte
 @reader
 @pytest.mark.parametrize("script", ["reset", "chat hello\nreset"], ids=["before the headers", "in the body"])
 def test_a_reset(streamguard_gateway: Serve, read: Callable[..., None], script: str) -> None:
-    """The peer resets the connection: ECONNRESET, whoever asks."""
+    """The peer resets the connection: ECONNRESET, with any client."""
     gateway = streamguard_gateway(script)
     assert classify(raised(lambda: read(gateway.url))) == transport("ECONNRESET")
 
@@ -324,7 +324,7 @@ def test_a_reset(streamguard_gateway: Serve, read: Callable[..., None], script: 
 @reader
 @pytest.mark.parametrize(("framing", "length"), [("length", 1000), ("chunked", None)])
 def test_a_short_body(streamguard_gateway: Serve, read: Callable[..., None], framing: str, length: int | None) -> None:
-    """The body ends before its framing says so: ECONNRESET, but that urllib3 says of chunks only that it failed."""
+    """The body ends before its framing does: ECONNRESET, except for chunks in urllib3, which only says that it failed."""
     gateway = streamguard_gateway("chat hello\nclose", framing=framing, length=length)
     vague = framing == "chunked" and read in (read_with_requests, read_with_urllib3)
     assert classify(raised(lambda: read(gateway.url))) in (transport("ECONNRESET"), transport("EIO"))[: 1 + vague]
@@ -333,7 +333,7 @@ def test_a_short_body(streamguard_gateway: Serve, read: Callable[..., None], fra
 @reader
 @pytest.mark.parametrize("script", ["stall", "chat hello\nstall"], ids=["before the headers", "in the body"])
 def test_silence(streamguard_gateway: Serve, read: Callable[..., None], script: str) -> None:
-    """Nothing comes within the limit: ETIMEDOUT, whoever asks (requests says ConnectionError for the body)."""
+    """No byte arrives within the limit: ETIMEDOUT, with any client (requests raises ConnectionError for the body)."""
     gateway = streamguard_gateway(script)
     options = {"timeout": 0.2} if read is read_with_requests else {}
     assert classify(raised(lambda: read(gateway.url, **options))) == transport("ETIMEDOUT")
@@ -341,7 +341,7 @@ def test_silence(streamguard_gateway: Serve, read: Callable[..., None], script: 
 
 @pytest.mark.parametrize("read", [read_with_requests, read_with_us], ids=["requests", "streamguard"])
 def test_an_unknown_certificate(streamguard_tls_gateway: Serve, read: Callable[..., None]) -> None:
-    """A certificate that nobody we trust has signed: ECERT, and no second attempt will help."""
+    """A certificate of an unknown authority: ECERT, and not retryable."""
     gateway = streamguard_tls_gateway("chat hello\ndone")
     assert classify(raised(lambda: read(gateway.url))) == transport("ECERT", "fail-fast")
 
@@ -351,7 +351,7 @@ def test_an_unknown_certificate(streamguard_tls_gateway: Serve, read: Callable[.
     ("status", "diagnosis"), [(401, "fail-fast"), (404, "fail-fast"), (429, "retryable"), (502, "retryable")]
 )
 def test_a_status(streamguard_gateway: Serve, read: Callable[..., None], status: int, diagnosis: str) -> None:
-    """An error status says by its number whether it may pass."""
+    """The number of an error status decides whether it is retryable."""
     gateway = streamguard_gateway(f"headers {status}\nend")
     error = raised(lambda: read(gateway.url))
     verdict = classify(error)
@@ -360,7 +360,7 @@ def test_a_status(streamguard_gateway: Serve, read: Callable[..., None], status:
 
 @pytest.mark.parametrize("url", ["http://a..b/", f"http://{'a' * 70}.invalid/"])
 def test_a_url_that_cannot_be_requested(url: str) -> None:
-    """A host that no name can be is the caller's mistake, of no retryable kind, and names the argument."""
+    """An impossible host is the caller's mistake, not retryable, and the message names the argument."""
     error = raised(lambda: guarded_stream("GET", url).read())
     assert isinstance(error, UsageError)
     assert "url=" in str(error)
@@ -368,19 +368,19 @@ def test_a_url_that_cannot_be_requested(url: str) -> None:
 
 
 def test_broken_chunking(streamguard_gateway: Serve) -> None:
-    """A chunk size that is no number is a fault of the transport; http.client does not tell it from a short body."""
+    """An invalid chunk size is a fault of the transport; http.client does not distinguish it from a short body."""
     gateway = streamguard_gateway(r"wire HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\nhello\r\n")
     assert classify(raised(lambda: read_with_us(gateway.url))) in (transport("ECONNRESET"), transport("EPROTO"))
 
 
 def test_what_is_not_http(streamguard_gateway: Serve) -> None:
-    """An answer that is no HTTP at all: EPROTO."""
+    """An answer that is not HTTP: EPROTO."""
     gateway = streamguard_gateway(r"wire SSH-2.0-OpenSSH_9.0\r\n")
     assert classify(raised(lambda: read_with_us(gateway.url))) == transport("EPROTO")
 
 
-def test_why_no_connection_could_be_made() -> None:
-    """What the system refused has its own name, also inside of urllib3's error for it."""
+def test_the_systems_own_error() -> None:
+    """The system's own error has its code, also inside urllib3's error for it."""
     for number, code in ((errno.EMFILE, "EMFILE"), (errno.ENETUNREACH, "ENETUNREACH")):
         assert classify(chained(u3.NewConnectionError(None, "x"), OSError(number, "x"))) == transport(code)  # type: ignore[arg-type]
     assert classify(u3.NewConnectionError(None, "x")) == transport("EIO")  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""What streamguard raises: the tree, the details, and that every error can travel."""
+"""The exceptions of streamguard: the tree, the details, and that every error pickles."""
 
 import copy
 import errno
@@ -67,7 +67,7 @@ FOREIGN = (
 
 
 def travel(protocol: int, error: Any) -> Any:
-    """Return *error* as it comes out of a pickle."""
+    """Return *error* after a pickle."""
     return pickle.loads(pickle.dumps(error, protocol))
 
 
@@ -89,7 +89,7 @@ def details_of(cls: type[StreamguardError]) -> dict[str, Any]:
 
 
 def test_every_class_is_in_the_tree() -> None:
-    """Each public class of the module is drawn in its docstring and tested here; there is no public one beside them."""
+    """Each public class of the module is drawn in its docstring and tested here, and no other one exists."""
     assert set(CLASSES) == set(TREE)
     defined = [value for value in vars(errors).values() if isinstance(value, type)]
     ours = {cls.__name__ for cls in defined if cls.__module__ == errors.__name__}
@@ -101,7 +101,7 @@ def test_every_class_is_in_the_tree() -> None:
 
 @pytest.mark.parametrize("cls", CLASSES)
 def test_the_tree(cls: type[StreamguardError]) -> None:
-    """Each class is what it is drawn as, and none of requests' or Python's kinds beside: so `except` does what it says."""
+    """Each class has the bases that are drawn, and no others of requests or Python: so `except` catches the right ones."""
     for base in TREE[cls]:
         assert issubclass(cls, base)
     allowed = {kind for base in TREE[cls] for kind in FOREIGN if issubclass(base, kind)}
@@ -110,7 +110,7 @@ def test_the_tree(cls: type[StreamguardError]) -> None:
 
 @pytest.mark.parametrize("cls", CLASSES)
 def test_details_are_attributes_with_defaults(cls: type[StreamguardError]) -> None:
-    """Every declared detail can be given by name, and can be read when it was not."""
+    """Every declared detail is a keyword, and has a default."""
     bare, given = cls("what"), details_of(cls)
     full = cls("what", **given)
     assert {"phase", "limit", "elapsed", "lifetime", "chunks", "bytes", "comments", "attempt", "max_attempts"} <= set(given)
@@ -131,7 +131,7 @@ def test_an_unknown_detail_is_refused(cls: type[StreamguardError]) -> None:
 
 @pytest.mark.parametrize("how", COPIES)
 @pytest.mark.parametrize("cls", CLASSES)
-def test_every_error_travels(cls: type[StreamguardError], how: str) -> None:
+def test_every_error_pickles(cls: type[StreamguardError], how: str) -> None:
     """Pickled with any protocol or copied, an error keeps type, message, every detail, errno, args and notes."""
     error = cls("what", **details_of(cls))
     error.add_note("a note")
@@ -144,8 +144,8 @@ def test_every_error_travels(cls: type[StreamguardError], how: str) -> None:
     assert twin.__notes__ == ["a note"]
 
 
-def test_a_subclass_travels_too() -> None:
-    """An application's own subclass, with a detail of its own, pickles as what it is."""
+def test_a_subclass_pickles_too() -> None:
+    """An application's own subclass, with a detail of its own, pickles as that class."""
     twin = pickle.loads(pickle.dumps(Annotated("what", tenant="t", chunks=3)))
     assert type(twin) is Annotated
     assert (twin.tenant, twin.chunks) == ("t", 3)
@@ -157,7 +157,7 @@ class Annotated(MalformedChunkError):
 
 @pytest.mark.parametrize("code", ["ECONNRESET", "ECONNREFUSED", "EPIPE", "ETIMEDOUT", "EPROTO"])
 def test_the_errno_of_a_code(code: str) -> None:
-    """A code that the system knows has its errno; it survives the pickle."""
+    """A code that the system knows has its errno, also after a pickle."""
     error = TransportError("what", code=code)
     assert error.errno == getattr(errno, code)
     assert pickle.loads(pickle.dumps(error)).errno == error.errno
@@ -177,14 +177,14 @@ def test_timeouts_say_etimedout() -> None:
 
 
 def test_defaults_are_not_shared() -> None:
-    """Details of one error do not show in another one."""
+    """Details of one error are not in another one."""
     HTTPStatusError("one", headers={"a": "b"})
     assert HTTPStatusError("two").headers == {}
     assert HTTPStatusError.headers == {}
 
 
 def test_a_status_error_is_what_requests_raises(streamguard_gateway: Serve) -> None:
-    """`except requests.HTTPError` finds response and request; on a journey these two stay behind."""
+    """`except requests.HTTPError` finds response and request; a pickle drops these two."""
     headers = "headers 429 retry-after: 7; x-request-id: abc"
     gateway = streamguard_gateway(headers + '\nbody {"error": {"message": "slow down"}}')
     with pytest.raises(requests.HTTPError) as caught:
@@ -220,13 +220,13 @@ ENDS: dict[str, tuple[str, dict[str, Any], type[StreamguardError]]] = {
 
 
 def travelling(error: StreamguardError) -> dict[str, Any]:
-    """Return all that an error holds, without requests' own objects."""
+    """Return all that an error holds, except requests' own objects."""
     return {name: value for name, value in vars(error).items() if name not in ("request", "response")}
 
 
 @pytest.mark.parametrize("end", ENDS)
 def test_every_error_of_a_stream(streamguard_gateway: Serve, end: str) -> None:
-    """However a stream ends, the error carries how far it came, names the host, tells no secret, and travels."""
+    """At any end of a stream, the error says how far it came, names the host, has no secret, and pickles."""
     script, limits, expected = ENDS[end]
     gateway = streamguard_gateway(script)
     host = gateway.url.partition("://")[2]
@@ -243,10 +243,10 @@ def test_every_error_of_a_stream(streamguard_gateway: Serve, end: str) -> None:
         stream.read()
     error = caught.value
     assert type(error) is expected
-    told = script.count("chat ")
+    sent = script.count("chat ")
     assert (error.host, error.name, error.id) == (host, "mine", stream.report.id)
     assert (error.attempt, error.max_attempts) == (1, 1)
-    assert (error.chunks, error.partial_text, error.comments) == (told, "hello" * told, script.count("comment"))
+    assert (error.chunks, error.partial_text, error.comments) == (sent, "hello" * sent, script.count("comment"))
     if limits:
         assert error.phase == ("idle" if end == "total" else end)
     assert error.lifetime is not None
@@ -275,7 +275,7 @@ def test_the_silence_in_detail(streamguard_gateway: Serve) -> None:
 
 
 def test_the_cause_is_the_original(streamguard_gateway: Serve) -> None:
-    """requests' own exception is the `__cause__`; a timeout of ours has none to tell."""
+    """requests' own exception is the `__cause__`; our own timeout has none."""
     gateway = streamguard_gateway("reset", "stall")
     with pytest.raises(TransportError) as caught:
         guarded_stream("GET", gateway.url).read()
@@ -286,7 +286,7 @@ def test_the_cause_is_the_original(streamguard_gateway: Serve) -> None:
 
 
 def test_attempts_are_counted(streamguard_gateway: Serve) -> None:
-    """The error of the last attempt says which one it was, and of how many."""
+    """The error of the last attempt has its number, and the number of allowed ones."""
     gateway = streamguard_gateway("headers\nstall")
     with pytest.raises(StreamInactivityTimeoutError, match="attempt 2 of 2") as caught:
         guarded_stream("GET", gateway.url, first=0.1, retry=1).read()
@@ -294,8 +294,8 @@ def test_attempts_are_counted(streamguard_gateway: Serve) -> None:
     assert len(gateway.requests) == 2
 
 
-def test_a_cancel_is_no_fault_of_the_wire(streamguard_gateway: Serve) -> None:
-    """A cancel's error is no OSError, no requests error, and carries the reason as it was given."""
+def test_a_cancel_is_not_a_transport_fault(streamguard_gateway: Serve) -> None:
+    """A cancel's error is neither an OSError nor a requests error, and has the given reason."""
     reason = object()
     token = CancelToken()
     token.cancel(reason)
@@ -305,8 +305,8 @@ def test_a_cancel_is_no_fault_of_the_wire(streamguard_gateway: Serve) -> None:
     assert not isinstance(caught.value, OSError)
 
 
-def test_whose_deadline_it_was() -> None:
-    """The scope tells the call's own total from a surrounding deadline, and the message names that one's knob."""
+def test_the_scope_of_a_deadline() -> None:
+    """The scope is that of the call's own total or of a surrounding deadline, and the message names its argument."""
     with pytest.raises(DeadlineExceededError, match=r"total=0 .*Raise total=") as caught:
         guarded_stream("GET", "http://127.0.0.1:9/", total=0).read()
     assert (caught.value.scope, caught.value.limit) == ("total", 0)

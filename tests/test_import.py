@@ -1,4 +1,4 @@
-"""What `import streamguard` loads and does."""
+"""The effects of `import streamguard`."""
 
 import json
 import subprocess
@@ -30,7 +30,7 @@ print(json.dumps({
 
 @pytest.fixture(scope="module")
 def imported() -> dict[str, Any]:
-    """Import streamguard in a fresh interpreter where every warning is an error, and tell what that changed."""
+    """Import streamguard in a fresh interpreter where every warning is an error; return the changes."""
     command = [sys.executable, "-W", "error", "-c", PROBE]
     done = subprocess.run(command, capture_output=True, text=True, timeout=50, check=False)
     assert (done.returncode, done.stderr) == (0, "")

@@ -1,4 +1,4 @@
-"""The life of a stream among threads, tokens and the collector: one error once, nobody hangs, nothing is left."""
+"""The life of a stream among threads, tokens and the collector: one error once, no wait for ever, no leak."""
 
 import gc
 import logging
@@ -30,7 +30,7 @@ Serve = Callable[..., Any]
 
 
 def test_ten_streams_share_a_token_and_one_times_out(streamguard_gateway: Serve) -> None:
-    """A limit that fires in one stream ends that one: the nine others, and the token, live on."""
+    """A limit that fires in one stream ends that one: the nine others and the token stay live."""
     silent = streamguard_gateway("chat hello\nstall")
     lively = streamguard_gateway("loop 5\ntick\nwait 0.1\nendloop\nfinish\ndone")
     token = CancelToken()
@@ -62,7 +62,7 @@ def test_ten_streams_share_a_token_that_is_cancelled(streamguard_gateway: Serve)
 
 
 def test_a_token_forgets_streams_that_have_ended(streamguard_gateway: Serve) -> None:
-    """However they end, a long-lived token keeps nothing of its streams, and its cancel changes none of them."""
+    """After any end, a long-lived token keeps nothing of its streams, and its cancel changes none of them."""
     gateway = streamguard_gateway("chat hello\nfinish\ndone", "headers 500", "chat hello\nstall", "chat hello\nstall")
     token = CancelToken()
     streams = [guarded_stream("GET", gateway.url, cancel=token, idle=0.1, retry=None) for _ in range(4)]
@@ -82,7 +82,7 @@ def test_a_token_forgets_streams_that_have_ended(streamguard_gateway: Serve) -> 
 
 
 def test_a_full_second_of_queued_chunks_when_total_fires(streamguard_gateway: Serve) -> None:
-    """A consumer that comes back after the deadline gets the error at once, and in it all text that had arrived."""
+    """A consumer that returns after the deadline gets the error at once, with all text that had arrived."""
     gateway = streamguard_gateway("loop 50\ntick\nwait 0.01\nendloop\nstall")
     stream = guarded_stream("GET", gateway.url, total=1.0)
     assert next(stream).text == "1 "
@@ -102,8 +102,8 @@ def test_a_full_second_of_queued_chunks_when_total_fires(streamguard_gateway: Se
     gateway.wait_left()
 
 
-def test_a_slow_consumer_makes_no_silence(streamguard_gateway: Serve) -> None:
-    """Only time spent waiting counts: a consumer that thinks longer than every limit loses nothing."""
+def test_a_slow_consumer_is_not_silence(streamguard_gateway: Serve) -> None:
+    """Only time spent waiting counts: a consumer that pauses longer than every limit loses nothing."""
     gateway = streamguard_gateway("chat a\nwait 0.3\nchat b\nfinish\ndone")
     stream = guarded_stream("GET", gateway.url, idle=0.25, dead=0.25)
     assert next(stream).text == "a"
@@ -114,7 +114,7 @@ def test_a_slow_consumer_makes_no_silence(streamguard_gateway: Serve) -> None:
 
 
 def test_after_the_end_nothing_changes_it(streamguard_gateway: Serve) -> None:
-    """close() and cancel() behind a completed stream are harmless, and its report stays the same object."""
+    """close() and cancel() after a completed stream do nothing, and its report stays the same object."""
     gateway = streamguard_gateway("chat hello\nfinish\ndone")
     stream = guarded_stream("GET", gateway.url)
     assert stream.read() == "hello"
@@ -148,7 +148,7 @@ def test_closed_or_cancelled_before_the_start(streamguard_gateway: Serve) -> Non
 
 
 def test_a_dropped_stream_frees_everything_at_once(streamguard_gateway: Serve) -> None:
-    """With the last reference the socket is free and the reader gone, with no help from the collector."""
+    """With the last reference the socket is closed and the reader ends, without the collector."""
     gateway = streamguard_gateway("chat hello\nstall")
     gc.disable()
     try:
@@ -162,7 +162,7 @@ def test_a_dropped_stream_frees_everything_at_once(streamguard_gateway: Serve) -
 
 
 def test_a_stream_in_a_cycle_is_freed_by_the_collector(streamguard_gateway: Serve) -> None:
-    """The reader thread keeps no stream alive: a cycle of the caller's goes with the next collection."""
+    """The reader thread keeps no stream alive: a cycle of the caller is freed with the next collection."""
     gateway = streamguard_gateway("chat hello\nstall")
     stream = guarded_stream("GET", gateway.url)
     assert next(stream).text == "hello"
@@ -174,7 +174,7 @@ def test_a_stream_in_a_cycle_is_freed_by_the_collector(streamguard_gateway: Serv
 
 
 def test_a_stream_that_was_never_started_says_so() -> None:
-    """Collected unstarted: one ResourceWarning that names it. Closed, or cancelled, it was meant: no warning."""
+    """Collected unstarted: one ResourceWarning that names it. After close() or cancel(): no warning."""
     with pytest.warns(ResourceWarning, match="forgotten was never started"):
         guarded_stream("GET", "http://127.0.0.1:9/", name="forgotten")
     with warnings.catch_warnings():
@@ -184,10 +184,10 @@ def test_a_stream_that_was_never_started_says_so() -> None:
         gc.collect()
 
 
-def test_the_readers_late_error_is_not_heard(
+def test_a_late_error_of_the_reader_is_dropped(
     streamguard_gateway: Serve, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """What the reader raises after the cut goes nowhere: no thread's traceback, no unraisable, nothing on stderr."""
+    """An exception of the reader after the cut is dropped: no traceback of a thread, no unraisable, nothing on stderr."""
     shouts: list[object] = []
     monkeypatch.setattr(threading, "excepthook", shouts.append)
     monkeypatch.setattr(sys, "unraisablehook", shouts.append)
@@ -203,8 +203,8 @@ def test_the_readers_late_error_is_not_heard(
     assert capfd.readouterr().err == ""
 
 
-def test_a_fault_in_the_callers_own_function_comes_out_as_it_is(streamguard_gateway: Serve) -> None:
-    """What `counts=` or `decode=` raises ends the stream, unchanged, once; the server sees the close."""
+def test_an_error_of_the_callers_own_function_is_raised_unchanged(streamguard_gateway: Serve) -> None:
+    """An exception of `counts=` or `decode=` ends the stream, unchanged, once; the server sees the close."""
     gateway = streamguard_gateway("chat hello\nstall")
     fault = ZeroDivisionError("theirs")
 
@@ -222,7 +222,7 @@ def test_a_fault_in_the_callers_own_function_comes_out_as_it_is(streamguard_gate
 
 
 def test_the_response_is_there_when_the_stream_has_begun(streamguard_gateway: Serve) -> None:
-    """Before the start there is none, and that is said; behind the headers it is requests' own."""
+    """Before the start the error says that there is none; after the headers it is requests' own."""
     gateway = streamguard_gateway("headers 200 x-request-id: abc\nchat hello\nfinish\ndone")
     stream = guarded_stream("GET", gateway.url)
     with pytest.raises(UsageError, match="no response yet"):
@@ -234,7 +234,7 @@ def test_the_response_is_there_when_the_stream_has_begun(streamguard_gateway: Se
 
 
 def test_the_end_is_logged_once(streamguard_gateway: Serve, caplog: pytest.LogCaptureFixture) -> None:
-    """One INFO line per stream, however it ends and whoever looks; nothing in it of the URL."""
+    """One INFO line for each stream, at any end and for any observer; it holds nothing of the URL."""
     gateway = streamguard_gateway("chat hello\nfinish\ndone", "chat hello\nstall")
     flush()  # what earlier tests left to the collector
     with caplog.at_level(logging.INFO, "streamguard"):

@@ -1,4 +1,4 @@
-"""Deadlines and cancels reach into the threads that we start, and never further than they may."""
+"""Deadlines and cancels reach the threads that we start, and nothing else."""
 
 import contextvars
 import threading
@@ -47,14 +47,14 @@ def at(found: Deadline | None) -> float:
 
 
 def test_the_surrounding_deadline_is_seen_inside() -> None:
-    """A bounded function sees the deadline that surrounds its caller, the very instant."""
+    """A bounded function sees the deadline that surrounds its caller, the same instant."""
     with deadline(10) as outer:
         assert bounded_call(current_deadline) == outer
     assert bounded_call(current_deadline) is None
 
 
 def test_a_limit_is_a_deadline_for_all_inside() -> None:
-    """What a bounded function calls is bounded by its limit, and by a surrounding deadline where that is nearer."""
+    """The calls of a bounded function are bounded by its limit, and by a surrounding deadline if that is nearer."""
     before = monotonic()
     assert before + 10 <= at(bounded_call(current_deadline, limit=10)) <= monotonic() + 10
     with deadline(5) as outer:
@@ -62,7 +62,7 @@ def test_a_limit_is_a_deadline_for_all_inside() -> None:
 
 
 def test_nested_calls_only_shorten() -> None:
-    """However deep the nesting, the nearest deadline holds, and each level sees its own afterwards."""
+    """At any depth the nearest deadline is in force, and each level has its own afterwards."""
 
     def inner() -> tuple[float, float]:
         return at(bounded_call(current_deadline, limit=30)), at(bounded_call(current_deadline, limit=1))
@@ -75,7 +75,7 @@ def test_nested_calls_only_shorten() -> None:
 
 
 def test_a_shield_holds_inside() -> None:
-    """A shielded call has its own limit alone, and a shield inside of a function takes that function's limit away."""
+    """A shielded call has only its own limit, and a shield inside a function removes that function's limit."""
 
     def shielded() -> Deadline | None:
         with shield():
@@ -88,7 +88,7 @@ def test_a_shield_holds_inside() -> None:
 
 
 def test_the_context_is_the_callers_copied_once() -> None:
-    """A bounded function sees the caller's context as it was at the call, and what it sets stays inside."""
+    """A bounded function sees the caller's context of the call, and its own changes stay inside."""
     variable: contextvars.ContextVar[str] = contextvars.ContextVar("variable", default="unset")
     variable.set("caller's")
 
@@ -101,7 +101,7 @@ def test_the_context_is_the_callers_copied_once() -> None:
 
 
 def test_a_deadline_goes_into_a_thread_by_hand() -> None:
-    """A `Deadline` can be given to a thread of one's own, which enters a block with it."""
+    """A `Deadline` can be passed to a thread of the caller, which enters a block with it."""
     seen: list[Deadline | None] = []
 
     def work(given: Deadline | None) -> None:
@@ -131,7 +131,7 @@ def test_a_streams_total_is_a_deadline_for_what_its_reader_calls(streamguard_gat
 
 @hypothesis.given(st.lists(st.one_of(st.none(), st.floats(-5, 100)), max_size=5), st.one_of(st.none(), st.floats(-5, 100)))
 def test_budgets_never_exceed(outer: list[float | None], own: float | None) -> None:
-    """A call's time is never more than its own total, nor than what any of the surrounding deadlines has left."""
+    """A call's time is never more than its own total, nor than what any of the surrounding deadlines leaves."""
 
     def descend(rest: list[float | None]) -> tuple[_Call, float]:
         if rest:
@@ -165,7 +165,7 @@ def test_a_plain_sessions_sockets_are_cut_with_the_call(streamguard_gateway: Ser
 
 
 def test_a_plain_sessions_stream_is_cut_with_the_call(streamguard_gateway: Serve) -> None:
-    """The body of a streaming response that is read inside of a bounded call is cut, too."""
+    """The body of a streaming response that is read inside a bounded call is cut, too."""
     gateway = streamguard_gateway(TRICKLE)
 
     def read() -> int:
@@ -179,7 +179,7 @@ def test_a_plain_sessions_stream_is_cut_with_the_call(streamguard_gateway: Serve
 
 
 def test_a_response_may_outlive_its_call(streamguard_gateway: Serve) -> None:
-    """A streaming response that a bounded function returns in time is whole: nothing cuts it afterwards."""
+    """A streaming response that a bounded function returns in time stays open: nothing cuts it afterwards."""
     gateway = streamguard_gateway("raw one\nwait 0.3\nraw two")
     with plain_session() as session:
         with bounded_call(lambda: session.get(gateway.url, stream=True), limit=LIMIT) as response:
@@ -189,7 +189,7 @@ def test_a_response_may_outlive_its_call(streamguard_gateway: Serve) -> None:
 
 
 def test_a_cancel_of_the_current_token_reaches_a_plain_session(streamguard_gateway: Serve) -> None:
-    """Where nobody guards the call, a cut by the current token is a StreamCancelledError with the token's reason."""
+    """A cut by the current token is a StreamCancelledError with the token's reason, also in an unguarded call."""
     gateway, token = streamguard_gateway("stall"), CancelToken()
 
     def call() -> None:
@@ -205,7 +205,7 @@ def test_a_cancel_of_the_current_token_reaches_a_plain_session(streamguard_gatew
 
 @pytest.mark.parametrize("make", [plain_session, Session])
 def test_a_long_lived_token_keeps_nothing(streamguard_gateway: Serve, make: Callable[[], requests.Session]) -> None:
-    """However many calls are made under one token, it holds one guard at most, and that holds no socket."""
+    """With any number of calls, one token holds at most one guard, and that holds no socket."""
     gateway, token = streamguard_gateway("body hello"), CancelToken()
 
     def calls() -> int:
@@ -220,7 +220,7 @@ def test_a_long_lived_token_keeps_nothing(streamguard_gateway: Serve, make: Call
 
 
 def test_one_guard_for_each_token() -> None:
-    """Calls under one token share a guard, which goes when the token does."""
+    """Calls under one token share a guard, which is freed with the token."""
 
     def guards(token: CancelToken) -> tuple[SocketGuard | None, SocketGuard | None]:
         with token.active():
@@ -238,7 +238,7 @@ def test_one_guard_for_each_token() -> None:
 
 
 def test_a_guard_of_another_token_is_not_used(streamguard_gateway: Serve) -> None:
-    """A bounded call inside of a guarded one has sockets of its own: its limit cuts them, and not the outer call's."""
+    """A bounded call inside a guarded one has its own sockets: its limit cuts them, and not the outer call's."""
     gateway = streamguard_gateway("stall", "body outer")
     errors: list[BaseException] = []
 

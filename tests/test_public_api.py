@@ -1,4 +1,4 @@
-"""The public names: what is in them, how they are sorted, and that each explains itself."""
+"""The public names: which they are, their order, and their docstrings."""
 
 import inspect
 import types
@@ -22,7 +22,7 @@ def isort_order(name: str) -> tuple[int, str]:
 
 
 def test_all_is_sorted_and_has_no_name_twice() -> None:
-    """`__all__` is in the order in which the linter sorts it, so that a name is found at a glance."""
+    """`__all__` is in the linter's order."""
     assert sorted(NAMES, key=isort_order) == NAMES
     assert len(set(NAMES)) == len(NAMES)
 
@@ -35,18 +35,18 @@ def test_star_import_gives_exactly_these_names() -> None:
 
 
 def test_nothing_else_looks_public() -> None:
-    """What the package holds beside them is private, a module of its own, or what it needs to say hello."""
+    """All other names of the package are private, or modules."""
     others = {name for name, value in vars(streamguard).items() if not isinstance(value, types.ModuleType)}
     assert {name for name in others if not name.startswith("_")} == set(NAMES)
 
 
 def test_every_error_is_public() -> None:
-    """Whatever may be raised can be caught by a name from the top."""
+    """Every exception can be caught by a name of the package."""
     assert set(errors.__all__) <= set(NAMES)
 
 
 @pytest.mark.parametrize("name", CLASSES + FUNCTIONS)
-def test_every_public_thing_says_what_it_is(name: str) -> None:
+def test_every_public_name_has_a_docstring(name: str) -> None:
     """Classes and functions have a docstring of their own that begins with a sentence."""
     value = getattr(streamguard, name)
     assert value.__doc__
@@ -54,7 +54,7 @@ def test_every_public_thing_says_what_it_is(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", CLASSES)
-def test_every_public_method_says_what_it_does(name: str) -> None:
+def test_every_public_method_has_a_docstring(name: str) -> None:
     """Public methods and properties that a class of ours defines have docstrings."""
     cls = getattr(streamguard, name)
     defined = {k: v for base in cls.__mro__ if base.__module__.startswith("streamguard") for k, v in vars(base).items()}
@@ -64,12 +64,12 @@ def test_every_public_method_says_what_it_does(name: str) -> None:
 
 @pytest.mark.parametrize("name", [name for name in FUNCTIONS if name not in ("guarded_stream",)])
 def test_options_are_keywords(name: str) -> None:
-    """A function takes at most two arguments by position: what it works on; the options have names."""
+    """A function takes at most two arguments by position: its subjects; its options are keywords."""
     parameters = inspect.signature(getattr(streamguard, name)).parameters.values()
     assert sum(p.kind is p.POSITIONAL_OR_KEYWORD for p in parameters) <= 2
 
 
 def test_the_version_is_the_packages_own() -> None:
-    """`__version__` is the one that setup.cfg states."""
+    """`__version__` is the version of setup.cfg."""
     setup = (ROOT / "setup.cfg").read_text(encoding="utf-8")
     assert f"\nversion = {streamguard.__version__}\n" in setup

@@ -1,4 +1,4 @@
-"""Reports as HTML: true to the numbers, well formed, and with nobody else's markup in it."""
+"""Reports as HTML: they show the right numbers, are well formed, and contain no other markup."""
 
 import time
 from collections.abc import Callable
@@ -37,7 +37,7 @@ def parse(html: str) -> Any:
 
 @given(st.lists(lanes, max_size=6), seconds)
 def test_any_timeline_is_well_formed(drawn: list[Lane], length: float) -> None:
-    """Whatever is in it, it is XML, with one bar for each span, and no bar outside of the picture."""
+    """With any text it is XML, with one bar for each span, and no bar outside the picture."""
     svg = parse(draw(drawn, length))
     bars = svg.findall(f"{SVG}rect")
     assert len(bars) == sum(len(lane.spans) for lane in drawn)

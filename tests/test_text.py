@@ -1,4 +1,4 @@
-"""Text on its way into a database, a message or a terminal."""
+"""Text for databases, messages and terminals."""
 
 import pytest
 from hypothesis import given
@@ -14,13 +14,13 @@ PAIR = "\ud83d\ude00"
     ("text", "stored"), [(PAIR, "😀"), ("\ud83d", "�"), ("\ude00a", "�a"), ("a\0b", "a�b"), ("é", "é")]
 )
 def test_storable(text: str, stored: str) -> None:
-    """Halves of a pair are joined, lone ones and NUL are replaced, everything else stays."""
+    """Halves of a surrogate pair are joined, lone ones and NUL are replaced, all other text stays."""
     assert storable(text) == stored
 
 
 @given(st.text(st.characters(), max_size=50))
 def test_any_stored_text_is_utf_8(text: str) -> None:
-    """UTF-8 accepts it, whatever came, and nothing changes the second time."""
+    """UTF-8 accepts it for any input, and a second call changes nothing."""
     assert storable(storable(text)) == storable(text).encode().decode()
 
 
@@ -32,10 +32,10 @@ def test_one_line() -> None:
 
 
 def test_printable() -> None:
-    """Tabs and newlines stay; what steers a terminal goes."""
+    """Tabs and newlines stay; characters that steer a terminal are removed."""
     assert printable("a\tb\n\x1b[2Jc\x9b1m\r") == "a\tb\n[2Jc1m"
 
 
 def test_counted() -> None:
-    """One thing is singular."""
+    """The noun of one thing is singular."""
     assert [counted(number, "chunk") for number in (0, 1, 2)] == ["0 chunks", "1 chunk", "2 chunks"]

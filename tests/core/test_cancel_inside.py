@@ -129,7 +129,7 @@ STEPS: dict[str, Callable[[CancelToken], object]] = {
 @pytest.mark.parametrize("step", STEPS)
 @pytest.mark.usefixtures("eager_collector")
 def test_a_finalizer_inside_any_step_of_a_token_may_cancel_it(step: str) -> None:
-    """At whatever step the collector runs, one cancel wins, each closer runs once, and nothing blocks."""
+    """At any step in which the collector runs, one cancel wins, each closer runs once, and nothing blocks."""
     struck: list[str] = []
     for nth in range(1, 50):
         token = CancelToken()

@@ -1,4 +1,4 @@
-"""Credentials, planted wherever a caller can put one: no repr of anything of ours shows them, nor an error's text."""
+"""Credentials, planted wherever a caller can pass one: no repr of our objects and no error's text shows them."""
 
 import contextlib
 import gc
@@ -43,7 +43,7 @@ def with_secrets(url: str) -> dict[str, Any]:
 
 
 def own_objects() -> Iterator[object]:
-    """Yield everything that lives whose class is streamguard's; the scripted server, which is told it all, apart."""
+    """Yield every live object of streamguard's classes, except the scripted server, which receives all of it."""
     gc.collect()
     for thing in gc.get_objects():
         module = getattr(type(thing), "__module__", None)
@@ -62,12 +62,12 @@ def leaking() -> set[str]:
 
 
 def text_of(error: BaseException) -> str:
-    """Return what a log with the whole traceback would show, causes included."""
+    """Return the text of the whole traceback, causes included."""
     return "".join(traceback.format_exception(error)) + repr(error) + str(vars(error))
 
 
 def test_the_search_finds_what_it_looks_for() -> None:
-    """An object of ours that shows the secret is named, and dozens are looked at."""
+    """An object of ours that shows the secret is named, and dozens are searched."""
     token = CancelToken()
     token.cancel(SECRET)
     kept = UsageError(SECRET)
@@ -89,7 +89,7 @@ STREAMS = {
 
 @pytest.mark.parametrize("script", STREAMS)
 def test_streams(streamguard_gateway: Serve, script: str) -> None:
-    """Before, while and after a stream runs, however it ends."""
+    """Before, during and after a stream, at any end."""
     gateway = streamguard_gateway(STREAMS[script])
     arguments = with_secrets(gateway.url)
     stream = guarded_stream("POST", **arguments, idle=LATE, first=LATE, retry=None, auth=HTTPBasicAuth(SECRET, SECRET))
@@ -107,7 +107,7 @@ def test_streams(streamguard_gateway: Serve, script: str) -> None:
 
 
 def test_a_session_in_the_middle_of_a_call(streamguard_gateway: Serve) -> None:
-    """A Session with secrets in its headers, proxies and cookies, while a worker makes its call."""
+    """A Session with secrets in its headers, proxies and cookies, while a worker runs its call."""
     gateway = streamguard_gateway("stall")
     with Session(timeout=10) as session:
         session.headers["Authorization"] = SECRET
@@ -133,7 +133,7 @@ def test_a_session_in_the_middle_of_a_call(streamguard_gateway: Serve) -> None:
 
 
 def test_a_chain_in_the_middle_of_a_run() -> None:
-    """Inputs, values and fallbacks of a chain, while a step runs and behind it."""
+    """Inputs, values and fallbacks of a chain, during a step and after the run."""
     seen: list[set[str]] = []
     chain = Chain("agent", deadline=20)
     chain.step(lambda ctx: SECRET, name="one", fallback=SECRET)
@@ -168,7 +168,7 @@ def test_commands() -> None:
 
 
 def test_calls_and_guards() -> None:
-    """The arguments of a bounded call, and what a guarded iterator holds."""
+    """The arguments of a bounded call, and a guarded iterator."""
     assert bounded_call(lambda key: leaking(), SECRET, limit=10) == set()
     stream = guard(iter([SECRET, SECRET]), abandon=True)
     next(stream)
@@ -188,7 +188,7 @@ def test_calls_and_guards() -> None:
 )
 @pytest.mark.parametrize("use", ["records", "journal"])
 def test_databases(url: str, use: str) -> None:
-    """The password in a database's URL, whether the URL is any good or not."""
+    """The password in a database's URL, valid or not."""
     shown: list[str] = []
     try:
         if use == "records":
@@ -215,8 +215,8 @@ def test_databases(url: str, use: str) -> None:
         f"http://user:{SECRET}@[::1/",
     ],
 )
-def test_urls_that_cannot_be_right(url: str) -> None:
-    """The password in a URL that is refused, in the error and in its traceback's causes."""
+def test_invalid_urls(url: str) -> None:
+    """The password in a URL that is refused: neither in the error nor in its causes."""
     with pytest.raises(StreamguardError) as caught:
         guarded_stream("GET", url)
     shown = f"{caught.value!r} {caught.value} {vars(caught.value)} {caught.value.__cause__!r}"

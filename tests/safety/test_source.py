@@ -1,4 +1,4 @@
-"""What the package's source never does, read from its syntax."""
+"""The package's source contains no dangerous call, read from its syntax."""
 
 import ast
 from collections.abc import Iterator
@@ -19,14 +19,14 @@ MODULES_REFUSED = {"pickle", "marshal", "shelve", "dill", "yaml", "telnetlib", "
 
 
 def name_of(node: ast.expr) -> str:
-    """Return the dotted name that an expression is, or nothing."""
+    """Return the dotted name of an expression, or ""."""
     if isinstance(node, ast.Attribute):
         return f"{name_of(node.value)}.{node.attr}"
     return node.id if isinstance(node, ast.Name) else ""
 
 
 def refused(tree: ast.AST) -> Iterator[str]:
-    """Name what is found, with its line."""
+    """Yield each finding, with its line."""
     for node in ast.walk(tree):
         for what in [*_call(node), *_import(node)]:
             yield f"{what} (line {getattr(node, 'lineno', 0)})"
@@ -81,17 +81,17 @@ def test_nothing_dangerous(module: Path) -> None:
         *("import pickle", "from marshal import loads", "import xmlrpc.client", "ssl._create_unverified_context()"),
     ],
 )
-def test_it_would_be_seen(code: str) -> None:
-    """The check finds each of what it looks for."""
+def test_each_dangerous_call_is_found(code: str) -> None:
+    """The check finds each dangerous call."""
     assert len([*refused(ast.parse(code))]) == 1
 
 
 def test_what_is_allowed() -> None:
-    """It is not in the way of what looks alike."""
+    """It does not report similar calls that are safe."""
     code = "Popen(argv, shell=False); re.compile(x); model.eval(); get(url, verify=path); self.exec(1)"
     assert [*refused(ast.parse(code))] == []
 
 
 def test_the_whole_package_is_read() -> None:
-    """Each module is looked at."""
+    """Each module is checked."""
     assert len(MODULES) > 100

@@ -1,4 +1,4 @@
-"""Where the tests' packages come from: each pinned, each with its hashes, and no more asked for than is pinned."""
+"""The sources of the tests' packages: each is pinned, each has its hashes, and nothing else is required."""
 
 import importlib.metadata
 import importlib.util
@@ -18,7 +18,7 @@ FILES = {"dev": "test.txt", "fuzz": "fuzz.txt"}
 
 
 def lock() -> Any:
-    """Return the script that makes the files, as a module."""
+    """Return the script that writes the files, as a module."""
     spec = importlib.util.spec_from_file_location("lock", ROOT / "requirements" / "lock.py")
     assert spec is not None
     assert spec.loader is not None
@@ -42,7 +42,7 @@ def pins(*extras: str) -> dict[str, Version]:
 
 @pytest.mark.parametrize("extra", FILES)
 def test_everything_is_pinned_with_hashes(extra: str) -> None:
-    """Nothing but pins with hashes: no index, no path, no URL, nothing that pip would take unseen."""
+    """Only pins with hashes: no index, no path, no URL, nothing that pip installs unchecked."""
     rest = PIN.sub("", text_of(extra))
     assert [line for line in rest.splitlines() if line and not line.startswith("#")] == []
     assert pins(extra)
@@ -61,7 +61,7 @@ def test_the_pins_match_setup_cfg(extra: str) -> None:
 
 
 def closure() -> Iterator[tuple[str, Requirement]]:
-    """Yield what we and all that we need ask for, as far as it is installed here."""
+    """Yield the requirements of ours and of our requirements, as far as they are installed here."""
     waiting = [("streamguard", one) for one in map(Requirement, lock().wanted("dev"))]
     seen = set()
     while waiting:
@@ -91,7 +91,7 @@ def asked_by(required: Requirement) -> list[Requirement]:
 
 
 def test_the_pins_are_closed() -> None:
-    """What the pinned packages ask for, as far as they are installed here, is pinned as well, in a version they allow."""
+    """The requirements of pinned packages that are installed here are pinned as well, in a version that fits."""
     pinned = pins("dev")
     if Version(importlib.metadata.version("rich")).major != pinned["rich"].major:
         pytest.skip("the oldest allowed packages are installed here, which ask for others")
@@ -101,8 +101,8 @@ def test_the_pins_are_closed() -> None:
     assert missing == set()
 
 
-def test_what_is_installed_fits_together() -> None:
-    """No package that we run on is older or newer than another one of them allows."""
+def test_installed_packages_fit_together() -> None:
+    """No installed package is older or newer than another one allows."""
     installed = {canonicalize_name(dist.name): dist.version for dist in importlib.metadata.distributions()}
     known = [(asker, one) for asker, one in closure() if canonicalize_name(one.name) in installed]
     wrong = [
@@ -113,8 +113,8 @@ def test_what_is_installed_fits_together() -> None:
     assert wrong == []
 
 
-def test_what_is_shipped_needs_four_packages() -> None:
-    """The package itself depends on these, and on nothing else: each further one is somebody else's release process."""
+def test_the_package_needs_four_packages() -> None:
+    """The package itself depends on these four only: each further one adds another supplier to trust."""
     config = lock().wanted("testing")
     names = {canonicalize_name(Requirement(line).name) for line in config} - {"pytest", "trustme"}
     assert names == {"requests", "urllib3", "sseclient-py", "tenacity"}

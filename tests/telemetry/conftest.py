@@ -1,4 +1,4 @@
-"""Hooks are those of the process: each test begins and ends with the default ones."""
+"""Hooks belong to the process: each test starts and ends with the default ones."""
 
 from collections.abc import Iterator
 
@@ -9,7 +9,7 @@ from streamguard.telemetry import Event, flush, set_hooks
 
 @pytest.fixture(autouse=True)
 def _default_hooks(_no_leak: None) -> Iterator[None]:
-    """Forget what earlier tests left to tell; take this test's hooks away behind it."""
+    """Drop what earlier tests deferred; restore the default hooks after the test."""
     set_hooks([])
     flush()
     set_hooks(None)
@@ -18,8 +18,8 @@ def _default_hooks(_no_leak: None) -> Iterator[None]:
 
 
 @pytest.fixture
-def told() -> list[Event]:
-    """Every event that the test causes, in order."""
+def emitted() -> list[Event]:
+    """Every event of the test, in order."""
     events: list[Event] = []
     set_hooks([events.append])
     return events

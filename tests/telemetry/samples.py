@@ -1,4 +1,4 @@
-"""One event of each kind that no stream causes, as a chain or a dispatch would tell it."""
+"""One event of each kind that no stream emits, as a chain or a dispatch emits it."""
 
 from streamguard.telemetry import (
     CloserFailed,

@@ -1,4 +1,4 @@
-"""What a real dispatch tells, and that nothing of what its members say is in it."""
+"""The events of a real dispatch, which hold nothing that its members print."""
 
 import threading
 from collections.abc import Iterator
@@ -38,24 +38,24 @@ def members() -> list[CallableMember]:
     return [CallableMember(run.__name__, run) for run in (talks, hangs, raises, complains)]  # type: ignore[arg-type]
 
 
-def test_each_turn_and_the_dispatch_are_told(told: list[Event]) -> None:
-    """One event for each turn, with its member, status and reason, and one for the whole."""
+def test_each_turn_and_the_dispatch_are_emitted(emitted: list[Event]) -> None:
+    """One event for each turn, with its member, status and reason, and one for the dispatch."""
     with Dispatcher() as dispatcher:
         outcome = dispatcher.dispatch("c", members()[:2], "p", output_timeout=0.2)
-    turns = {event.member: event for event in only(told, TurnFinished)}
+    turns = {event.member: event for event in only(emitted, TurnFinished)}
     assert {name: (turn.status, turn.reason) for name, turn in turns.items()} == {
         turn.member: (turn.turn_status, turn.turn_reason) for turn in outcome.turns
     }
     assert (turns["hangs"].status, turns["hangs"].reason) == ("failed", "timeout")
     assert turns["hangs"].silence >= 0.2
-    (end,) = only(told, DispatchFinished)
+    (end,) = only(emitted, DispatchFinished)
     assert (end.id, end.status, end.members) == (outcome.execution_id, outcome.status, 2)
     assert {turn.execution_id for turn in turns.values()} == {outcome.execution_id}
     assert end.seconds >= max(turn.seconds for turn in turns.values())
 
 
-def test_a_member_that_is_left_behind_is_told(told: list[Event]) -> None:
-    """Its thread is one of kind `turn`."""
+def test_an_abandoned_member_is_emitted(emitted: list[Event]) -> None:
+    """Its thread has the kind `turn`."""
     end = threading.Event()
 
     def stubborn(prompt: str, context: TurnContext) -> str:
@@ -67,18 +67,18 @@ def test_a_member_that_is_left_behind_is_told(told: list[Event]) -> None:
     with Dispatcher() as dispatcher:
         dispatcher.dispatch("c", [member], "p", output_timeout=0.1)
         end.set()
-    assert only(told, ThreadAbandoned) == [ThreadAbandoned(kind="turn")]
+    assert only(emitted, ThreadAbandoned) == [ThreadAbandoned(kind="turn")]
 
 
-def test_a_queues_places_are_taken_and_freed(told: list[Event]) -> None:
-    """The pool is `dispatch_queue`, whatever its entries; behind them nothing is in use."""
+def test_a_queues_places_are_taken_and_freed(emitted: list[Event]) -> None:
+    """The pool is `dispatch_queue` for all entries; at the end no place is taken."""
     with Dispatcher() as dispatcher, DispatchQueue(dispatcher, members()) as entries:
         entries.wait(entries.submit("c", ["talks"], "p"), 20)
-    changes = only(told, ConcurrencyChanged)
+    changes = only(emitted, ConcurrencyChanged)
     assert [(change.pool, change.in_use) for change in changes] == [("dispatch_queue", 1), ("dispatch_queue", 0)]
 
 
-def test_nothing_that_members_say_is_shown(caplog: pytest.LogCaptureFixture) -> None:
+def test_nothing_that_members_print_is_shown(caplog: pytest.LogCaptureFixture) -> None:
     """Prompt, output, the text and code of an error, an exception's text: in no log, metric or span."""
     everything = Everything(caplog)
     with Dispatcher() as dispatcher:
@@ -92,7 +92,7 @@ def test_nothing_that_members_say_is_shown(caplog: pytest.LogCaptureFixture) -> 
 
 
 def test_a_reason_is_a_word() -> None:
-    """Codes and reasons in use are words; whatever is none is told as `_OTHER`."""
+    """Codes and reasons in use are words; any other text becomes `_OTHER`."""
     assert [word(text) for text in (None, "timeout", "ETIMEDOUT", "http_500", "error.max_turns")] == [
         *(None, "timeout", "ETIMEDOUT", "http_500", "error.max_turns"),
     ]
@@ -101,7 +101,7 @@ def test_a_reason_is_a_word() -> None:
 
 @given(st.text())
 def test_a_word_is_short_and_plain(text: str) -> None:
-    """Whatever comes in, what goes out fits into a label."""
+    """For any input, the output fits into a label."""
     said = word(text)
     assert said is not None
     assert said.isascii()

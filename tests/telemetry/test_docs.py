@@ -22,7 +22,7 @@ def page(name: str) -> str:
 
 
 def test_all_is_sorted_and_complete() -> None:
-    """Each kind of event is exported, each name once and in order."""
+    """Each kind of event is exported, once, and the names are in order."""
     names = streamguard.telemetry.__all__
     assert {kind.__name__ for kind in KINDS} <= set(names)
     assert len(set(names)) == len(names)
@@ -40,13 +40,13 @@ def test_every_event_has_a_row_with_its_fields(kind: Any, name: str) -> None:
 
 @pytest.mark.parametrize("name", [*OTHER_NAMES, PrometheusHook.__name__, OpenTelemetryHook.__name__])
 def test_every_other_name_is_explained(name: str) -> None:
-    """Everything else that is exported is in the section on telemetry of api.md."""
+    """All other exported names are in the section on telemetry of api.md."""
     section = page("api.md").split("\n## streamguard.telemetry\n")[1].split("\n## ")[0]
     assert re.search(rf"`{name}\b", section)
 
 
 def test_every_name_of_opentelemetry_is_documented() -> None:
-    """Each attribute and metric of the conventions that the adapter sets is in telemetry.md, or begins with our name."""
+    """Each attribute and metric of the conventions that the adapter sets is in telemetry.md, or has our prefix."""
     source = Path(streamguard.telemetry.__file__).with_name("otel.py").read_text(encoding="utf-8")
     names = set(re.findall(r'"((?:gen_ai|server|error)\.[\w.]+)"', source))
     assert {"error.type", "server.port", "gen_ai.request.model"} <= names

@@ -1,4 +1,4 @@
-"""Hooks: who is told, that they cannot break a stream, and what a finalizer leaves to tell."""
+"""Hooks: which are called, that they cannot break a stream, and the events that a finalizer defers."""
 
 import contextvars
 import gc
@@ -35,12 +35,12 @@ GOOD = "chat a\nchat b\nfinish\ndone"
 
 
 def failing(event: Event) -> None:
-    """A hook that is broken."""
+    """Raise, as a broken hook does."""
     raise RuntimeError("sk-secret")
 
 
-def test_by_default_the_log_is_told() -> None:
-    """Nothing is configured: the one hook is `log_event`, and None brings it back."""
+def test_by_default_the_log_is_the_hook() -> None:
+    """Without a configuration the one hook is `log_event`, and None restores it."""
     assert get_hooks() == (log_event,)
     set_hooks([])
     assert get_hooks() == ()
@@ -48,8 +48,8 @@ def test_by_default_the_log_is_told() -> None:
     assert get_hooks() == (log_event,)
 
 
-def test_hooks_are_told_in_order() -> None:
-    """Each hook is called with the event, in the order in which they were given."""
+def test_hooks_are_called_in_order() -> None:
+    """Each hook is called with the event, in the given order."""
     seen: list[tuple[str, Event]] = []
     set_hooks([lambda event: seen.append(("first", event)), lambda event: seen.append(("second", event))])
     emit(SOMETHING)
@@ -57,29 +57,29 @@ def test_hooks_are_told_in_order() -> None:
 
 
 def test_hooks_are_a_copy() -> None:
-    """What was given may change afterwards: the hooks do not."""
+    """Changing the given list later changes nothing."""
     given: list[Any] = [log_event]
     set_hooks(given)
     given.clear()
     assert get_hooks() == (log_event,)
 
 
-def test_what_cannot_be_called_is_refused() -> None:
+def test_a_hook_must_be_callable() -> None:
     """A hook that is not callable is a TypeError at once, and the hooks stay as they were."""
     with pytest.raises(TypeError, match="hooks= must be callables, got str"):
         set_hooks(["log"])  # type: ignore[list-item]
     assert get_hooks() == (log_event,)
 
 
-def test_a_hook_that_raises_is_skipped(told: list[Event]) -> None:
-    """The hooks behind it are still told."""
+def test_a_hook_that_raises_is_skipped(emitted: list[Event]) -> None:
+    """The hooks after it are still called."""
     set_hooks([failing, *get_hooks()])
     emit(SOMETHING)
-    assert told == [SOMETHING]
+    assert emitted == [SOMETHING]
 
 
 def test_a_hook_that_raises_is_logged_once_by_type(caplog: pytest.LogCaptureFixture) -> None:
-    """One WARNING for a hook and type of exception, without the exception's text."""
+    """One WARNING for each hook and type of exception, without the exception's text."""
     set_hooks([failing])
     for _ in range(3):
         emit(SOMETHING)
@@ -92,9 +92,9 @@ def test_a_hook_that_raises_is_logged_once_by_type(caplog: pytest.LogCaptureFixt
 
 @pytest.mark.parametrize("script", [GOOD, "chat a\nstall", "headers 500", "reset"])
 def test_a_hook_that_raises_never_breaks_a_stream(
-    streamguard_gateway: Serve, script: str, told: list[Event], caplog: pytest.LogCaptureFixture
+    streamguard_gateway: Serve, script: str, emitted: list[Event], caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A stream ends as it would without hooks, with and without one that raises at each event."""
+    """A stream ends as without hooks, with and without one that raises at each event."""
 
     def outcome() -> tuple[str, type[BaseException] | None, str]:
         stream = guarded_stream("POST", streamguard_gateway(script).url, idle=0.1, retry=None)
@@ -106,14 +106,14 @@ def test_a_hook_that_raises_never_breaks_a_stream(
 
     undisturbed = outcome()
     set_hooks([failing, *get_hooks(), failing])
-    told.clear()
+    emitted.clear()
     assert outcome() == undisturbed
-    assert isinstance(told[-1], StreamFinished)
+    assert isinstance(emitted[-1], StreamFinished)
     assert "sk-secret" not in caplog.text
 
 
-def test_what_is_no_exception_is_not_swallowed() -> None:
-    """Ctrl-C inside a hook is still Ctrl-C, and later events are told again."""
+def test_a_base_exception_is_not_swallowed() -> None:
+    """Ctrl-C inside a hook is still Ctrl-C, and later events are emitted again."""
     seen: list[Event] = []
 
     def interrupted(event: Event) -> None:
@@ -130,7 +130,7 @@ def test_what_is_no_exception_is_not_swallowed() -> None:
 
 
 def test_a_hook_may_use_a_stream(streamguard_gateway: Serve) -> None:
-    """What a hook does itself is told to nobody: one that streams is not called for its own stream."""
+    """A hook's own calls are not reported: one that streams is not called for its own stream."""
     gateway = streamguard_gateway(GOOD)
     texts: list[str] = []
 
@@ -144,49 +144,49 @@ def test_a_hook_may_use_a_stream(streamguard_gateway: Serve) -> None:
     assert len(gateway.requests) == 2
 
 
-def test_a_deferred_event_is_told_with_the_next(told: list[Event]) -> None:
-    """`defer` tells nobody; the next event is told behind the deferred ones."""
+def test_a_deferred_event_is_emitted_with_the_next(emitted: list[Event]) -> None:
+    """`defer` calls no hook; the next event follows the deferred ones."""
     defer(SOMETHING)
-    assert told == []
+    assert emitted == []
     emit(OTHER)
-    assert told == [SOMETHING, OTHER]
+    assert emitted == [SOMETHING, OTHER]
 
 
-def test_flush_tells_what_was_deferred(told: list[Event]) -> None:
-    """`flush` tells it once, and has nothing to tell then."""
+def test_flush_emits_deferred_events(emitted: list[Event]) -> None:
+    """`flush` emits it once; a second call has nothing to emit."""
     defer(SOMETHING)
     flush()
     flush()
-    assert told == [SOMETHING]
+    assert emitted == [SOMETHING]
 
 
-def test_what_waits_is_bounded(told: list[Event]) -> None:
-    """A process that ends streams by collection only, and never emits, does not grow for ever."""
+def test_deferred_events_are_bounded(emitted: list[Event]) -> None:
+    """Memory stays bounded in a process that ends streams only by collection and never emits."""
     for number in range(5000):
         defer(ConcurrencyChanged(pool="p", in_use=number))
     flush()
-    assert len(told) == 1000
-    assert told[-1] == ConcurrencyChanged(pool="p", in_use=4999)
+    assert len(emitted) == 1000
+    assert emitted[-1] == ConcurrencyChanged(pool="p", in_use=4999)
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
-def test_a_forked_child_does_not_tell_for_its_parent(told: list[Event]) -> None:
-    """What a finalizer left in the parent is told by the parent only."""
+def test_a_forked_child_does_not_emit_for_its_parent(emitted: list[Event]) -> None:
+    """Only the parent emits what a finalizer deferred in the parent."""
     defer(SOMETHING)
     child = os.fork()
     if child == 0:
         flush()
-        os._exit(len(told))
+        os._exit(len(emitted))
     assert os.waitpid(child, 0)[1] == 0
     flush()
-    assert told == [SOMETHING]
+    assert emitted == [SOMETHING]
 
 
 @pytest.mark.parametrize("cyclic", [False, True])
-def test_a_collected_stream_calls_no_hook_and_is_told_later(
-    streamguard_gateway: Serve, told: list[Event], cyclic: bool
+def test_a_collected_stream_calls_no_hook_and_is_emitted_later(
+    streamguard_gateway: Serve, emitted: list[Event], cyclic: bool
 ) -> None:
-    """The finalizer only leaves the event; `flush` tells it, with outcome closed."""
+    """The finalizer only defers the event; `flush` emits it, with outcome closed."""
     gateway = streamguard_gateway("chat a\nstall")
     stream = guarded_stream("POST", gateway.url)
     next(stream)
@@ -195,18 +195,18 @@ def test_a_collected_stream_calls_no_hook_and_is_told_later(
     del stream
     gc.collect()
     gateway.wait_left()
-    assert not any(isinstance(event, StreamFinished) for event in told)
+    assert not any(isinstance(event, StreamFinished) for event in emitted)
     flush()
-    (finished,) = [event for event in told if isinstance(event, StreamFinished)]
+    (finished,) = [event for event in emitted if isinstance(event, StreamFinished)]
     assert (finished.report.outcome, finished.report.chunks) == ("closed", 1)
 
 
-def test_a_stream_that_never_started_tells_nothing_when_it_is_collected(told: list[Event]) -> None:
-    """It was no call: there is only the ResourceWarning."""
+def test_a_stream_that_never_started_emits_nothing(emitted: list[Event]) -> None:
+    """There was no call: there is only the ResourceWarning."""
     with pytest.warns(ResourceWarning, match="never started"):
         guarded_stream("POST", "http://127.0.0.1:9")
     flush()
-    assert told == []
+    assert emitted == []
 
 
 MARK: contextvars.ContextVar[str] = contextvars.ContextVar("mark", default="nothing")
@@ -220,7 +220,7 @@ class Marking:
         self.left = 0
 
     def __call__(self, event: Event) -> None:
-        """Nothing to note."""
+        """Ignore the event."""
 
     @contextmanager
     def scope(self, event: Event) -> Iterator[None]:
@@ -235,7 +235,7 @@ class Marking:
 
 
 def test_the_reader_copies_the_context_of_a_scope(streamguard_gateway: Serve) -> None:
-    """A hook's scope holds in the attempt's thread, and not in the consumer's, not even while the stream is open."""
+    """A hook's scope is in force in the attempt's thread, and never in the consumer's, not even during the stream."""
     marking = Marking()
     set_hooks([marking])
     seen: list[tuple[str, str]] = []
@@ -254,7 +254,7 @@ def test_the_reader_copies_the_context_of_a_scope(streamguard_gateway: Serve) ->
 
 
 def test_a_scope_that_raises_is_skipped(caplog: pytest.LogCaptureFixture) -> None:
-    """Whether it raises when it is made, entered or left: the block runs, and the other hooks' scopes hold."""
+    """If it raises when it is made, entered or left, the block still runs, and the other hooks' scopes hold."""
 
     class Broken:
         def __init__(self, where: str) -> None:
@@ -286,8 +286,8 @@ def test_a_scope_that_raises_is_skipped(caplog: pytest.LogCaptureFixture) -> Non
     assert "sk-secret" not in caplog.text
 
 
-def test_a_scope_is_not_told_of_what_is_raised_in_it() -> None:
-    """What the block raises comes out as it is, and no hook's scope sees it."""
+def test_a_scope_does_not_see_an_exception_of_the_block() -> None:
+    """An exception of the block is raised unchanged, and no hook's scope sees it."""
     marking = Marking()
     set_hooks([marking])
     with pytest.raises(ZeroDivisionError), scope(SOMETHING):

@@ -1,4 +1,4 @@
-"""The default: the log, event first, with its fields under `extra`."""
+"""The default hook: a log line for each event, with its fields under `extra`."""
 
 import contextlib
 import logging
@@ -54,7 +54,7 @@ def read(gateway: Gateway, **options: Any) -> Any:
 def test_one_info_line_for_each_finished_stream(
     streamguard_gateway: Serve, caplog: pytest.LogCaptureFixture, script: str, outcome: str
 ) -> None:
-    """It says the outcome; the report, without host and without text of the server's, is in the record."""
+    """It has the outcome; the record has the report, without host and without text from the server."""
     stream = read(streamguard_gateway(script), response=0.1, name="mine")
     infos = [line for line in lines(caplog) if line[0] == "INFO"]
     assert infos == [("INFO", f"stream {outcome}")]
@@ -62,7 +62,7 @@ def test_one_info_line_for_each_finished_stream(
 
 
 def test_attempts_are_debug(streamguard_gateway: Serve, caplog: pytest.LogCaptureFixture) -> None:
-    """What happens inside a stream that ends well shows at DEBUG only."""
+    """The events inside a stream that ends well are at DEBUG only."""
     retry = before_first_chunk(1, on={"ECONNRESET"}, wait=lambda state: 0.0)
     read(streamguard_gateway("reset", GOOD), retry=retry)
     assert lines(caplog) == [
@@ -79,7 +79,7 @@ def test_attempts_are_debug(streamguard_gateway: Serve, caplog: pytest.LogCaptur
 
 
 def test_silence_is_a_warning(streamguard_gateway: Serve, caplog: pytest.LogCaptureFixture) -> None:
-    """One at half of a limit, one when it fires, each with its phase; none while a stream keeps talking."""
+    """One at half of a limit, one when it fires, each with its phase; none while chunks arrive."""
     read(streamguard_gateway("tick\ntick\ndone"), idle=5)
     assert lines(caplog, logging.WARNING) == []
     read(streamguard_gateway("headers\nwait 0.3\nchat a\nstall"), first=0.5, idle=0.2)
@@ -118,7 +118,7 @@ def test_runs_and_steps(caplog: pytest.LogCaptureFixture) -> None:
 
 
 def test_dispatches_and_turns(caplog: pytest.LogCaptureFixture) -> None:
-    """One INFO line for the dispatch; a turn that was silent for too long, and a thread left behind, are WARNINGs."""
+    """One INFO line for the dispatch; a turn that timed out, and an abandoned thread, are WARNINGs."""
     for event in DISPATCH:
         emit(event)
     assert lines(caplog) == [
@@ -139,21 +139,21 @@ def test_a_closer_that_failed(caplog: pytest.LogCaptureFixture) -> None:
 
 
 def test_nothing_is_shown_until_logging_is_configured() -> None:
-    """A program that configures no logging sees none of it, not even the warnings."""
+    """A program that configures no logging shows nothing, not even the warnings."""
     program = "from streamguard.telemetry import ThreadAbandoned, emit\nemit(ThreadAbandoned(kind='reader'))\n"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=50, check=True)
     assert (done.stdout, done.stderr) == ("", "")
 
 
 class Strict(logging.Handler):
-    """Takes every record for one of a finished stream."""
+    """Formats every record as that of a finished stream."""
 
     def emit(self, record: logging.LogRecord) -> None:
         raise KeyError(vars(record)["streamguard"]["outcome"])
 
 
 def test_a_handler_that_raises_breaks_nothing(streamguard_gateway: Serve) -> None:
-    """Neither a stream with a silence in it, nor a hook that fails as well, nor a dispatch."""
+    """Neither a stream with a stall, nor a hook that fails as well, nor a dispatch."""
     logger = logging.getLogger("streamguard")
     logger.addHandler(handler := Strict())
     try:
@@ -168,7 +168,7 @@ def test_a_handler_that_raises_breaks_nothing(streamguard_gateway: Serve) -> Non
 
 
 def test_every_line_is_written_in_one_place() -> None:
-    """So that each has its kind, and none can raise."""
+    """So each line has its kind, and none raises."""
     package = Path(streamguard.__file__).parent
     loggers = [path.name for path in package.rglob("*.py") if "getLogger(" in path.read_text()]
     assert sorted(loggers) == ["event_parser.py", "logs.py"]

@@ -61,7 +61,7 @@ class Telemetry:
 
 @pytest.fixture
 def telemetry() -> Telemetry:
-    """A hook with default options, the only one in force."""
+    """A hook with default options, the only active one."""
     return Telemetry()
 
 
@@ -122,13 +122,13 @@ def test_an_error_type_is_on_the_duration_only(
 
 
 def test_a_stream_without_a_chunk_has_no_first_chunk(streamguard_gateway: Serve, telemetry: Telemetry) -> None:
-    """The metrics of chunks are for chunks that came."""
+    """The metrics of chunks need chunks."""
     read(streamguard_gateway("headers 500"))
     assert telemetry.points().keys() == {DURATION}
 
 
-def test_what_is_no_model_call_has_a_span_only(streamguard_gateway: Serve, telemetry: Telemetry) -> None:
-    """A download is no GenAI operation: no metric, no such attribute."""
+def test_a_stream_without_a_model_has_a_span_only(streamguard_gateway: Serve, telemetry: Telemetry) -> None:
+    """A download is not a GenAI operation: no metric, no such attribute."""
     read(streamguard_gateway("raw abc"), decode="bytes", json=None, name="download")
     assert telemetry.points() == {}
     span = telemetry.span("stream download")
@@ -136,7 +136,7 @@ def test_what_is_no_model_call_has_a_span_only(streamguard_gateway: Serve, telem
 
 
 def test_the_span_of_a_stream(streamguard_gateway: Serve, telemetry: Telemetry) -> None:
-    """A CLIENT span named by operation and model, with what the report knows; status unset."""
+    """A CLIENT span named by operation and model, with the report's numbers; status unset."""
     stream = read(streamguard_gateway(GOOD))
     span = telemetry.span("chat gpt-5-mini")
     attributes = dict(span.attributes or {})
@@ -195,8 +195,8 @@ def test_http_spans_are_children_of_the_streams(streamguard_gateway: Serve, tele
     assert thread.startswith("streamguard-reader-")
 
 
-def test_a_stream_left_early_is_no_error(streamguard_gateway: Serve, telemetry: Telemetry) -> None:
-    """Leaving is the caller's right: outcome closed, status unset, no `error.type`."""
+def test_a_stream_left_early_is_not_an_error(streamguard_gateway: Serve, telemetry: Telemetry) -> None:
+    """Leaving early is not an error: outcome closed, status unset, no `error.type`."""
     with guarded_stream("POST", streamguard_gateway("chat a\nstall").url) as stream:
         next(stream)
     span = telemetry.span("chat")
@@ -243,7 +243,7 @@ def test_a_run_and_its_steps(telemetry: Telemetry) -> None:
     ],
 )
 def test_the_status_of_a_run(telemetry: Telemetry, status: str | None, raised: str | None, error_type: str | None) -> None:
-    """A run that waits for a service, or was ended by a bug, is an error; one that was cancelled is none."""
+    """A run that waits for a service, or that a bug ended, is an error; a cancelled one is not."""
     emit(RunStarted(id="r", run="agent"))
     emit(RunFinished(id="r", run="agent", status=status, seconds=1.0, error_type=raised))
     span = telemetry.span("run agent")
@@ -253,7 +253,7 @@ def test_the_status_of_a_run(telemetry: Telemetry, status: str | None, raised: s
 
 
 def test_a_step_is_the_current_span_of_its_thread(telemetry: Telemetry, streamguard_gateway: Serve) -> None:
-    """A stream that a step makes is a child of the step's span."""
+    """A stream in a step is a child of the step's span."""
     step = StepStarted(id="r1", run="agent", step="profile")
     for event in RUN[:2]:
         emit(event)
@@ -268,7 +268,7 @@ def test_a_step_is_the_current_span_of_its_thread(telemetry: Telemetry, streamgu
 
 
 def test_the_provider_can_be_given(streamguard_gateway: Serve) -> None:
-    """What the caller says about the provider goes before any guess."""
+    """The argument `provider=` precedes the guess by the host."""
     telemetry = Telemetry(provider="my.gateway")
     read(streamguard_gateway(GOOD))
     assert (telemetry.points()[DURATION].attributes or {})["gen_ai.provider.name"] == "my.gateway"
@@ -296,7 +296,7 @@ def test_known_hosts_have_a_provider(host: str, provider: str) -> None:
 
 
 def test_events_without_a_span_are_ignored(telemetry: Telemetry) -> None:
-    """A hook that was set in the middle of a run sees ends without beginnings."""
+    """A hook that is set in the middle of a run receives ends without starts."""
     late: list[Event] = RUN[2:6]
     for event in late:
         emit(event)
@@ -304,7 +304,7 @@ def test_events_without_a_span_are_ignored(telemetry: Telemetry) -> None:
 
 
 def test_without_an_sdk_it_does_nothing(streamguard_gateway: Serve, caplog: pytest.LogCaptureFixture) -> None:
-    """With the API's own providers, which record nothing, a stream works and no hook complains."""
+    """With the API's own providers, which record nothing, a stream works and no hook fails."""
     set_hooks([OpenTelemetryHook()])
     assert read(streamguard_gateway(GOOD)).text == "ab"
     assert caplog.records == []

@@ -1,4 +1,4 @@
-"""The Prometheus adapter, with the real library and a registry of its own."""
+"""The Prometheus adapter, with the real library and its own registry."""
 
 import contextlib
 import re
@@ -46,7 +46,7 @@ def registry() -> CollectorRegistry:
 
 
 def samples(registry: CollectorRegistry) -> dict[str, float]:
-    """Return what a scrape would show of counts, sums of counters and gauges: no buckets, no times of creation."""
+    """Return the counts, sums of counters and gauges of a scrape: no buckets, no times of creation."""
     text = generate_latest(registry).decode()
     pairs = [line.rsplit(" ", 1) for line in text.splitlines() if not line.startswith("#")]
     return {key: float(value) for key, value in pairs if not re.search(r"_(bucket|sum|created)\b", key)}
@@ -59,7 +59,7 @@ def read(gateway: Gateway, **options: Any) -> None:
 
 
 def test_the_metrics_are_those_of_the_contract(registry: CollectorRegistry) -> None:
-    """Names, types and labels: dashboards rest on them, so they only grow."""
+    """Names, types and labels: dashboards depend on them, so they only grow."""
     found = {metric.name: metric.type for metric in registry.collect()}
     assert found == {name: kind for name, (kind, _) in CONTRACT.items()}
     hook = PrometheusHook(CollectorRegistry())
@@ -113,7 +113,7 @@ def test_a_run(registry: CollectorRegistry) -> None:
 
 
 def test_a_dispatch(registry: CollectorRegistry) -> None:
-    """Turns by member, status and reason; their silence; what is in use now; threads left behind."""
+    """Turns by member, status and reason; their silence; the places in use; abandoned threads."""
     for event in DISPATCH:
         emit(event)
     assert {key: value for key, value in samples(registry).items() if value} == {
@@ -134,7 +134,7 @@ def test_a_registry_has_one_hook(registry: CollectorRegistry) -> None:
 
 
 def test_minutes_of_silence_have_buckets(registry: CollectorRegistry) -> None:
-    """595 seconds, the gateway that this library was written for, has a bucket with a bound above it."""
+    """595 seconds, a common timeout of gateways, has a bucket with a bound above it."""
     emit(DISPATCH[1])
     below = registry.get_sample_value("streamguard_member_silence_seconds_bucket", {"member": "claude", "le": "327.68"})
     within = registry.get_sample_value("streamguard_member_silence_seconds_bucket", {"member": "claude", "le": "655.36"})

@@ -1,4 +1,4 @@
-"""What a real chain tells, and that nothing of what it handles is in it."""
+"""The events of a real chain, which hold nothing that it handles."""
 
 import logging
 import threading
@@ -50,63 +50,63 @@ def agent(gateway: Gateway, **options: Any) -> Chain:
 FINE = f'body {{"{SECRET}": true}}'
 
 
-def test_a_run_tells_its_steps_in_order(streamguard_gateway: Serve, told: list[Event]) -> None:
-    """Each step's beginning and end between those of the run, a fallback before the end of its step."""
+def test_a_run_emits_its_steps_in_order(streamguard_gateway: Serve, emitted: list[Event]) -> None:
+    """Start and end of each step are between those of the run, a fallback before the end of its step."""
     result = agent(streamguard_gateway("stall", FINE)).run(user=SECRET)
     assert result.status == "completed_with_fallback"
-    assert [name for name in names(told) if name != "ConcurrencyChanged"] == [
+    assert [name for name in names(emitted) if name != "ConcurrencyChanged"] == [
         *("RunStarted", "StepStarted", "StepFallback", "StepFinished", "StepStarted", "StepFinished", "RunFinished"),
     ]
-    assert [(end.step, end.status, end.reason) for end in only(told, StepFinished)] == [
+    assert [(end.step, end.status, end.reason) for end in only(emitted, StepFinished)] == [
         ("profile", "timeout", "step_limit"),
         ("policy", "ok", None),
     ]
-    fallback, end = only(told, StepFallback)[0], only(told, RunFinished)[0]
+    fallback, end = only(emitted, StepFallback)[0], only(emitted, RunFinished)[0]
     assert (fallback.step, fallback.reason, fallback.fallback) == ("profile", "step_limit", "neutral_profile")
     assert (end.run, end.status, end.id, end.seconds) == ("agent", result.status, result.id, result.elapsed)
-    assert {event.id for event in told if not isinstance(event, ConcurrencyChanged)} == {result.id}  # type: ignore[union-attr]
+    assert {event.id for event in emitted if not isinstance(event, ConcurrencyChanged)} == {result.id}  # type: ignore[union-attr]
 
 
-def test_a_skipped_step_ends_without_a_beginning(streamguard_gateway: Serve, told: list[Event]) -> None:
-    """What never ran is told as ended, with its reason."""
+def test_a_skipped_step_ends_without_a_beginning(streamguard_gateway: Serve, emitted: list[Event]) -> None:
+    """A step that did not run has an end, with its reason."""
     chain = Chain("agent", deadline=0)
     chain.step(lambda ctx: None, name="never")
     chain.run()
-    assert names(told) == ["RunStarted", "StepFinished", "RunFinished"]
-    assert (told[1].status, told[1].reason) == ("skipped", "deadline_exhausted")  # type: ignore[union-attr]
+    assert names(emitted) == ["RunStarted", "StepFinished", "RunFinished"]
+    assert (emitted[1].status, emitted[1].reason) == ("skipped", "deadline_exhausted")  # type: ignore[union-attr]
 
 
-def test_a_retried_step_is_told(streamguard_gateway: Serve, told: list[Event]) -> None:
+def test_a_retried_step_is_emitted(streamguard_gateway: Serve, emitted: list[Event]) -> None:
     """One event for each further attempt, from the step's own thread, with the type of the error."""
     agent(streamguard_gateway("headers 503", FINE), limit=5, retries=1, idempotent=True).run(user=1)
-    (retry,) = only(told, StepRetry)
+    (retry,) = only(emitted, StepRetry)
     assert (retry.step, retry.attempt, retry.error_type) == ("profile", 1, "HTTPStatusError")
 
 
-def test_a_short_budget_is_told(told: list[Event]) -> None:
-    """A step for which the deadline leaves less than its own limit."""
+def test_a_short_budget_is_emitted(emitted: list[Event]) -> None:
+    """It is the event of a step whose deadline leaves less than its own limit."""
     chain = Chain("agent", deadline=1)
     chain.step(lambda ctx: None, name="hurried", limit=60)
     chain.run()
-    (reduced,) = [event for event in told if type(event).__name__ == "StepBudgetReduced"]
+    (reduced,) = [event for event in emitted if type(event).__name__ == "StepBudgetReduced"]
     assert (reduced.step, reduced.limit) == ("hurried", 60)  # type: ignore[union-attr]
     assert 0 < reduced.budget <= 1  # type: ignore[union-attr]
 
 
-def test_a_bug_ends_the_run_with_its_type(told: list[Event]) -> None:
-    """The run has no status then: its event names what was raised."""
+def test_a_bug_ends_the_run_with_its_type(emitted: list[Event]) -> None:
+    """The run has no status then: its event has the type of the exception."""
     chain = Chain("agent")
     chain.step(lambda ctx: 1 / 0, name="buggy")
     with pytest.raises(ZeroDivisionError):
         chain.run()
-    (end,) = only(told, RunFinished)
+    (end,) = only(emitted, RunFinished)
     assert (end.status, end.error_type) == (None, "ZeroDivisionError")
 
 
-def test_a_bug_is_its_steps_and_has_no_word(told: list[Event]) -> None:
-    """The step that had it is an error without a reason, with the type; the others stopped for it."""
+def test_a_bug_belongs_to_its_step_and_has_no_reason(emitted: list[Event]) -> None:
+    """The step with the bug is an error without a reason, with the type; the others are stopped."""
     registry = CollectorRegistry()
-    set_hooks([told.append, PrometheusHook(registry)])
+    set_hooks([emitted.append, PrometheusHook(registry)])
     begun = threading.Event()
     chain = Chain("agent", max_parallel=2)
 
@@ -114,18 +114,18 @@ def test_a_bug_is_its_steps_and_has_no_word(told: list[Event]) -> None:
         begun.set()
         ctx.token.wait(10)
 
-    chain.step(waits, name="beside")
+    chain.step(waits, name="parallel")
     chain.step(lambda ctx: 1 / begun.wait(10) / 0, name="buggy", fallback=1, limit=20)
-    chain.step(lambda ctx: None, name="later", needs="beside")
+    chain.step(lambda ctx: None, name="later", needs="parallel")
     with pytest.raises(ZeroDivisionError):
         chain.run()
-    ends = {end.step: end for end in only(told, StepFinished)}
+    ends = {end.step: end for end in only(emitted, StepFinished)}
     assert {name: (end.status, end.reason, end.error_type) for name, end in ends.items()} == {
         "buggy": ("error", None, "ZeroDivisionError"),
-        "beside": ("cancelled", "critical_failed", None),
+        "parallel": ("cancelled", "critical_failed", None),
         "later": ("skipped", "critical_failed", None),
     }
-    assert only(told, StepFallback) == []
+    assert only(emitted, StepFallback) == []
     details = ends["buggy"].details
     assert (details["error_type"], details["budget"], details["attempts"]) == ("ZeroDivisionError", 20, 1)
     assert details["duration"] == ends["buggy"].seconds
@@ -135,37 +135,37 @@ def test_a_bug_is_its_steps_and_has_no_word(told: list[Event]) -> None:
     assert registry.get_sample_value("streamguard_run_duration_seconds_count", run) == 1
 
 
-def test_a_step_that_is_left_behind_is_told(told: list[Event]) -> None:
-    """Its thread is one of kind `step`."""
+def test_an_abandoned_step_is_emitted(emitted: list[Event]) -> None:
+    """Its thread has the kind `step`."""
     stop = threading.Event()
     chain = Chain("agent")
     chain.step(lambda ctx: stop.wait(), name="stubborn", limit=0.05)
     chain.run()
     stop.set()
-    assert only(told, ThreadAbandoned) == [ThreadAbandoned(kind="step")]
+    assert only(emitted, ThreadAbandoned) == [ThreadAbandoned(kind="step")]
 
 
 @pytest.mark.parametrize("inline", [False, True])
-def test_places_are_taken_and_freed(told: list[Event], inline: bool) -> None:
-    """The pool has the chain's name; behind the run nothing is in use."""
+def test_places_are_taken_and_freed(emitted: list[Event], inline: bool) -> None:
+    """The pool has the chain's name; after the run no place is taken."""
     chain = Chain("agent")
     for name in ("a", "b"):
         chain.step(lambda ctx: None, name=name, inline=inline)
     chain.run()
-    assert only(told, ConcurrencyChanged) == [ConcurrencyChanged(pool="agent", in_use=n) for n in (1, 0, 1, 0)]
+    assert only(emitted, ConcurrencyChanged) == [ConcurrencyChanged(pool="agent", in_use=n) for n in (1, 0, 1, 0)]
 
 
-def test_a_pool_is_one_for_the_process(told: list[Event]) -> None:
+def test_a_pool_is_one_for_the_process(emitted: list[Event]) -> None:
     """Two holders are two places; freeing one twice frees one."""
     first, second = take_place("p"), take_place("p")
     first()
     first()
     second()
-    assert [event.in_use for event in only(told, ConcurrencyChanged)] == [1, 2, 1, 0]
+    assert [event.in_use for event in only(emitted, ConcurrencyChanged)] == [1, 2, 1, 0]
 
 
-def test_the_last_number_told_is_the_true_one() -> None:
-    """However threads and a slow hook interleave, a gauge ends at what is taken."""
+def test_the_last_number_is_the_true_one() -> None:
+    """With any interleaving of threads and a slow hook, a gauge ends at the number of taken places."""
     registry = CollectorRegistry()
     set_hooks([PrometheusHook(registry)])
 
@@ -181,23 +181,23 @@ def test_the_last_number_told_is_the_true_one() -> None:
     assert registry.get_sample_value("streamguard_concurrency_in_use", {"pool": "p"}) == 0
 
 
-def test_an_interrupted_run_frees_its_places(told: list[Event]) -> None:
-    """What comes out of a hook as Ctrl-C leaves the run, and nothing is in use behind it."""
+def test_an_interrupted_run_frees_its_places(emitted: list[Event]) -> None:
+    """A Ctrl-C inside a hook leaves the run, and no place stays taken."""
 
     def interrupting(event: Event) -> None:
         if isinstance(event, StepStarted) and event.step == "second":
             raise KeyboardInterrupt
 
-    told_before = told.append
-    set_hooks([told_before, interrupting])
+    append = emitted.append
+    set_hooks([append, interrupting])
     stop = threading.Event()
     chain = Chain("agent", max_parallel=2)
     chain.step(lambda ctx: ctx.token.wait(10), name="first")
     chain.step(lambda ctx: stop.wait(), name="second")
     with pytest.raises(KeyboardInterrupt):
         chain.run()
-    assert only(told, ConcurrencyChanged)[-1].in_use == 0
-    assert only(told, RunFinished)[0].error_type == "KeyboardInterrupt"
+    assert only(emitted, ConcurrencyChanged)[-1].in_use == 0
+    assert only(emitted, RunFinished)[0].error_type == "KeyboardInterrupt"
 
 
 def test_the_spans_of_a_run(streamguard_gateway: Serve) -> None:
@@ -230,7 +230,7 @@ def test_the_spans_of_a_run(streamguard_gateway: Serve) -> None:
 
 
 def test_a_run_that_was_left_leaves_no_span_open() -> None:
-    """A bug in one of two parallel steps: the spans of both end with the run's."""
+    """A bug in one of two parallel steps: the spans of both end with that of the run."""
     telemetry = Telemetry()
     chain = Chain("agent", max_parallel=2)
     chain.step(lambda ctx: ctx.token.wait(10), name="waiting")
@@ -274,7 +274,7 @@ def test_one_info_line_for_each_run(streamguard_gateway: Serve, caplog: pytest.L
 
 
 def test_a_cancelled_call_inside_a_run_is_the_runs() -> None:
-    """A run under a cancelled token tells a run that was cancelled, and starts no step."""
+    """A run under a cancelled token emits a cancelled run, and starts no step."""
     events: list[Event] = []
     set_hooks([events.append])
     token = CancelToken()

@@ -1,4 +1,4 @@
-"""What a log, a metric or a span must never hold, planted wherever a stream can pick it up."""
+"""Secrets, planted wherever a stream can read them: no log, metric or span holds one."""
 
 import json
 import logging
@@ -36,7 +36,7 @@ SCRIPTS = {
 
 
 class Everything:
-    """All three listeners, and what they were given."""
+    """The log, the metrics and the spans, and what they received."""
 
     def __init__(self, caplog: pytest.LogCaptureFixture) -> None:
         caplog.set_level(logging.DEBUG, "streamguard")
@@ -48,7 +48,7 @@ class Everything:
         set_hooks([*get_hooks(), PrometheusHook(self.registry), self.otel.hook, self.events.append])
 
     def shown(self) -> dict[str, str]:
-        """Return all that a reader of logs, metrics or traces could see."""
+        """Return all that a reader of logs, metrics or traces can see."""
         ours = [record for record in self.caplog.records if record.name.startswith("streamguard")]
         data = self.otel.reader.get_metrics_data()
         return {
@@ -59,7 +59,7 @@ class Everything:
         }
 
     def assert_clean(self) -> None:
-        """Fail if one of them shows the secret, or if there is nothing to look at."""
+        """Fail if one of them shows the secret, or if all are empty."""
         shown = self.shown()
         assert [place for place, text in shown.items() if SECRET in text] == []
         assert "stream_finished" in shown["log"]
@@ -68,7 +68,7 @@ class Everything:
 
 @pytest.fixture
 def everything(caplog: pytest.LogCaptureFixture) -> Everything:
-    """All three listeners."""
+    """The log, the metrics and the spans."""
     return Everything(caplog)
 
 
@@ -88,7 +88,7 @@ def ask(gateway: Gateway, **options: Any) -> Any:
 
 @pytest.mark.parametrize("script", SCRIPTS)
 def test_nothing_of_request_or_response_is_shown(streamguard_gateway: Serve, everything: Everything, script: str) -> None:
-    """URL, headers, cookies, body, the server's words in status, body, frames and headers: whatever the end."""
+    """URL, headers, cookies, body, the server's texts in status, body, frames and headers: at any end."""
     retry = before_first_chunk(1, wait=lambda state: 0.0)
     stream = ask(streamguard_gateway(SCRIPTS[script]), idle=0.15, retry=retry)
     raised: list[BaseException] = []
@@ -101,7 +101,7 @@ def test_nothing_of_request_or_response_is_shown(streamguard_gateway: Serve, eve
 
 
 def test_nothing_of_a_cancels_reason_is_shown(streamguard_gateway: Serve, everything: Everything) -> None:
-    """The reason is an argument of the caller's; nor is what a closer raises."""
+    """The reason is an argument of the caller; an exception of a closer is not shown either."""
     token = CancelToken()
 
     def fail() -> None:
@@ -118,7 +118,7 @@ def test_nothing_of_a_cancels_reason_is_shown(streamguard_gateway: Serve, everyt
 
 
 def test_nothing_of_the_callers_own_faults_is_shown(streamguard_gateway: Serve, everything: Everything) -> None:
-    """What a hook of requests, `auth=` or `counts=` raises is known by its type."""
+    """An exception of a requests hook, `auth=` or `counts=` is shown by its type."""
 
     def broken(*arguments: Any, **options: Any) -> Any:
         raise KeyError(SECRET)
@@ -131,18 +131,18 @@ def test_nothing_of_the_callers_own_faults_is_shown(streamguard_gateway: Serve, 
 
 
 def test_no_event_holds_more_than_its_report(streamguard_gateway: Serve, everything: Everything) -> None:
-    """A hook of yours cannot give away what it is not told: of the server's words only the report's two fields."""
+    """A hook cannot leak what it does not receive: of the server's texts only the report's two fields."""
     ask(streamguard_gateway(SCRIPTS["good"])).read()
     *others, finished = everything.events
     assert SECRET not in str(others)
     report = finished.report  # type: ignore[union-attr]
-    told = {key for key, value in report.to_dict().items() if SECRET in str(value)}
-    assert told == {"finish_reason", "usage", "request_id"}
+    shown = {key for key, value in report.to_dict().items() if SECRET in str(value)}
+    assert shown == {"finish_reason", "usage", "request_id"}
     assert SECRET not in str(report.to_log())
 
 
 def test_the_servers_finish_reason_is_a_word_in_use(streamguard_gateway: Serve, everything: Everything) -> None:
-    """A finish reason that no API documents is told as `_OTHER`."""
+    """A finish reason that no API documents becomes `_OTHER`."""
     stream = ask(streamguard_gateway(SCRIPTS["good"]))
     stream.read()
     assert stream.report.finish_reason == SECRET

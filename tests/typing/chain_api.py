@@ -1,4 +1,4 @@
-"""What a type checker sees of chains. It is checked, and never run; an ignore that nothing needs is an error."""
+"""The types of chains, for a type checker. This is checked, never run; an ignore that is not needed is an error."""
 
 from typing import Any, assert_type
 
@@ -57,7 +57,7 @@ added = agent.add(plain, name="added", fallback=None, verify=lambda ctx: Settled
 
 
 def steps_keep_their_types(ctx: StepContext) -> None:
-    """A declared step knows what its function returns, and what its fallback is."""
+    """A declared step knows the type of its function's result, and of its fallback."""
     assert_type(bare, Step[int])
     assert_type(critical, Step[str])
     assert_type(same, Step[int])
@@ -69,7 +69,7 @@ def steps_keep_their_types(ctx: StepContext) -> None:
 
 
 def results_have_the_steps_types(result: ChainResult) -> None:
-    """`result[step]` is of the step's type; by name it can be anything."""
+    """`result[step]` has the step's type; by name it has any."""
     assert_type(agent.run(user=7), ChainResult)
     assert_type(result[bare], int)
     assert_type(result[optional], int | None)

@@ -1,4 +1,4 @@
-"""What a type checker sees of the public API. It is checked, and never run; an ignore that nothing needs is an error."""
+"""The types of the public API, for a type checker. This is checked, never run; an ignore that is not needed is an error."""
 
 from datetime import timedelta
 from typing import Any, assert_type
@@ -64,7 +64,7 @@ def what_decode_returns() -> None:
 
 
 def every_keyword(session: requests.Session, token: CancelToken) -> None:
-    """requests' keywords, ours and the limits are known by name and type; others are not."""
+    """The keywords of requests, ours and the limits are known by name and type; others are refused."""
     guarded_stream(
         "POST",
         URL,
@@ -157,7 +157,7 @@ def stopping(token: CancelToken) -> None:
 
 
 def errors_and_what_they_mean() -> None:
-    """The details of errors have types, and requests' own `except` clauses still work."""
+    """The details of errors have types, and the `except` clauses of requests still work."""
     try:
         guarded_stream("POST", URL).read()
     except HTTPStatusError as error:

@@ -14,7 +14,7 @@ ROOT = HERE.parent.parent
 
 @pytest.fixture
 def check(monkeypatch: pytest.MonkeyPatch) -> Check:
-    """Return mypy's own way to run it, with the project's settings and cache."""
+    """Return mypy's own function to run it, with the project's settings and cache."""
     api = pytest.importorskip("mypy.api")
     monkeypatch.chdir(ROOT)
     return lambda path: api.run(["--config-file", "setup.cfg", "--python-executable", sys.executable, str(path)])
@@ -22,7 +22,7 @@ def check(monkeypatch: pytest.MonkeyPatch) -> Check:
 
 @pytest.mark.timeout(180)
 def test_the_public_api_is_typed(check: Check, tmp_path: Path) -> None:
-    """The types are as `public_api.py` states them, its ignores are all needed, and a wrong statement is found."""
+    """The types are those of `public_api.py`, its ignores are all needed, and a wrong statement is found."""
     output, errors, code = check(HERE / "public_api.py")
     assert (code, errors) == (0, ""), output
     wrong = tmp_path / "wrong.py"
