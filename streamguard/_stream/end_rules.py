@@ -13,12 +13,12 @@ from .._http import not_event_stream
 from .._reports import EndedBy, Outcome
 from ..errors import StreamguardError, UsageError
 from .failures import Failures
-from .interfaces import CLOSED, Over, Source
+from .interfaces import CLOSED, Over
 from .options import StreamOptions
 from .recorder import Recorder
 from .running_attempt import RunningAttempt
 from .stream_notifier import StreamNotifier
-from .timing.clocks import Alarm, Due, Phase, StreamClocks
+from .timing.clocks import Alarm, Due, Phase
 from .timing.waiting import Waiting
 from .upstream.decode import Completion
 from .upstream.retry import RetryState
@@ -30,19 +30,14 @@ class EndRules:
     def __init__(
         self,
         options: StreamOptions,
-        source: Source,
         attempt: RunningAttempt,
-        waiting: Waiting,
-        clocks: StreamClocks,
         recorder: Recorder,
         notifier: StreamNotifier,
         token: CancelToken,
     ) -> None:
         self._options = options
-        self._source = source
         self._attempt = attempt
-        self._waiting = waiting
-        self._clocks = clocks
+        self.waiting = Waiting(attempt.clocks, token, attempt.take)
         self._recorder = recorder
         self._notifier = notifier
         self._token = token
@@ -57,7 +52,7 @@ class EndRules:
 
     @property
     def _deadline_passed(self) -> bool:
-        until = self._waiting.deadline
+        until = self.waiting.deadline
         return until is not None and until.expired
 
     def start(self) -> None:
@@ -67,7 +62,7 @@ class EndRules:
         self._notifier.started()
         total, ambient = self._options.limits.total, current_deadline()
         own = None if total is None else Deadline.after(total)
-        nearest = self._waiting.deadline = Deadline.nearest(own, ambient)
+        nearest = self.waiting.deadline = Deadline.nearest(own, ambient)
         self._scope = "total" if nearest is own else "ambient"
 
     def start_attempt(self) -> None:
@@ -76,7 +71,7 @@ class EndRules:
         if self._options.assembler is not None:
             self._options.assembler.clear()  # chunks that did not count may be there, and this attempt repeats them
         self._retry.starting()
-        self._attempt.start(self._waiting.deadline)
+        self._attempt.start(self.waiting.deadline)
 
     def stop(self) -> NoReturn:
         """End the stream that the caller or the deadline has stopped."""
@@ -92,9 +87,9 @@ class EndRules:
         if self._attempt.body_ended or completion is Completion.DONE:
             self._judge(completion)
         elif completion is Completion.SETTLED:
-            self._clocks.finishing(self._options.end_grace)
-        elif self._clocks.in_grace:
-            self._clocks.resumed()
+            self._attempt.clocks.finishing(self._options.end_grace)
+        elif self._attempt.clocks.in_grace:
+            self._attempt.clocks.resumed()
 
     def alarmed(self, alarm: Alarm) -> None:
         """Do what *alarm* calls for; a heartbeat is the consumer's."""
@@ -151,27 +146,27 @@ class EndRules:
             self._cancelled()
         self._notifier.failed(error)
         pause = self._retry.pause_after(error) if self._recorder.first_chunk_at is None else None
-        until = self._waiting.deadline
+        until = self.waiting.deadline
         if pause is None or (until is not None and pause >= until.remaining()):
             self._end("timeout" if isinstance(error, TimeoutError) else outcome, error)
-        obstacle = self._source.why_not_replayable()
+        obstacle = self._attempt.source.why_not_replayable()
         if obstacle is not None:
             self._end("error", _not_replayable(obstacle, error))
         self._retry.sleeping(pause)
         self._notifier.retrying(error, pause)
         self._attempt.forget()
-        self._clocks.pause(pause)
+        self._attempt.clocks.pause(pause)
 
     def _end(self, outcome: Outcome, error: BaseException, ended_by: EndedBy = "error") -> NoReturn:
         """Conclude with *outcome* and raise *error*, unless a close or cancel from elsewhere came first."""
         failed = isinstance(error, Exception) and not isinstance(error, Over)
         named = error.phase if isinstance(error, StreamguardError) else None
         if failed:
-            phase = Phase(named or self._clocks.phase)
+            phase = Phase(named or self._attempt.clocks.phase)
         else:
-            phase = Phase.DONE if outcome in ("completed", "incomplete") else self._clocks.phase
+            phase = Phase.DONE if outcome in ("completed", "incomplete") else self._attempt.clocks.phase
         if outcome == "timeout" or ended_by in ("end_grace", "idle"):
-            self._recorder.silent(self._clocks.silence)
+            self._recorder.silent(self._attempt.clocks.silence)
         error_type = type(error).__name__ if failed else None
         self._recorder.conclude(outcome, ended_by=ended_by, phase=phase, error_type=error_type)
         final = self._recorder.final

@@ -20,8 +20,7 @@ from .options import StreamOptions
 from .ownership import HomeProcess
 from .recorder import Recorder
 from .running_attempt import RunningAttempt
-from .timing.clocks import Alarm, Due, StreamClocks
-from .timing.waiting import Waiting
+from .timing.clocks import Alarm, Due
 
 _NONE_LEFT: Final = object()
 
@@ -34,8 +33,6 @@ class HandOver:
         options: StreamOptions,
         attempt: RunningAttempt,
         rules: EndRules,
-        waiting: Waiting,
-        clocks: StreamClocks,
         recorder: Recorder,
         token: CancelToken,
         home: HomeProcess,
@@ -44,8 +41,8 @@ class HandOver:
         self._counts = options.counts
         self._attempt = attempt
         self._rules = rules
-        self._waiting = waiting
-        self._clocks = clocks
+        self._waiting = rules.waiting
+        self._clocks = attempt.clocks
         self._recorder = recorder
         self._home = home
         self._add = None if options.assembler is None else options.assembler.add

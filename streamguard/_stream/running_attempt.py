@@ -28,17 +28,13 @@ _DRAIN_SECONDS = 0.05
 
 
 class RunningAttempt:
-    """One attempt after another of one stream."""
+    """One attempt after another of one stream, and the clocks that run while the consumer waits for it."""
 
     def __init__(
-        self,
-        source: Source,
-        options: StreamOptions,
-        token: CancelToken,
-        clocks: StreamClocks,
-        recorder: Recorder,
-        notifier: StreamNotifier,
+        self, source: Source, options: StreamOptions, token: CancelToken, recorder: Recorder, notifier: StreamNotifier
     ) -> None:
+        self.source = source
+        self.clocks = StreamClocks(options.limits, options.heartbeat, recorder.entered)
         self.response: requests.Response | None = None
         self.decoder: Decoder = options.make_decoder()
         self.is_open = False
@@ -50,10 +46,8 @@ class RunningAttempt:
         """The error for a response that is not a stream, as long as its body is being read."""
         self.arrived = 0.0
         """When the chunks that were returned last arrived."""
-        self._source = source
         self._make_decoder = options.make_decoder
         self._token = token
-        self._clocks = clocks
         self._recorder = recorder
         self._notifier = notifier
         self._pump: Pump[None] | None = None
@@ -63,11 +57,11 @@ class RunningAttempt:
         """Start the reader thread, which runs with *until* as its ambient deadline."""
         self.response = None
         self.is_open = False
-        self._clocks.begin(reports_phases=self._source.reports_phases)
+        self.clocks.begin(reports_phases=self.source.reports_phases)
         token = self._token.child()
         # The deadline is for what the reader itself calls: an auth that fetches a key, a header.
         with self._notifier.attempt(), deadline(until):
-            pump = self._pump = Pump(self._source.read, token, name=f"reader-{self._recorder.id}")
+            pump = self._pump = Pump(self.source.read, token, name=f"reader-{self._recorder.id}")
         token.on_cancel(token.detach)
         pump.start()  # not `self._pump`: a close() in another thread takes it away
 
@@ -89,13 +83,13 @@ class RunningAttempt:
             case BodyBlock():
                 return self._received(item)
             case Phase():
-                self._clocks.enter(item)
+                self.clocks.enter(item)
             case Opened():
                 self._opened(item)
             case Rejected():
                 self._note_headers(item)
                 self.rejection = item.error
-                self._clocks.rejected(2 * BAD_BODY_SECONDS)
+                self.clocks.rejected(2 * BAD_BODY_SECONDS)
             case CutOff():
                 self.missing = item.missing
             case End() if not self._token.cancelled:
@@ -106,7 +100,7 @@ class RunningAttempt:
     def drain(self) -> None:
         """Give the body a moment to end after its end marker, if its connection can serve others then."""
         pump = self._pump
-        if pump is not None and not self.body_ended and self._source.keeps_connection:
+        if pump is not None and not self.body_ended and self.source.keeps_connection:
             pump.join(_DRAIN_SECONDS)
 
     def cut(self) -> None:
@@ -144,7 +138,7 @@ class RunningAttempt:
             self.decoder = item.decoder
         self._note_headers(item)
         self.is_open = item.judged
-        self._clocks.opened()
+        self.clocks.opened()
 
     def _note_headers(self, item: Opened | Rejected) -> None:
         if item.response is None:
@@ -156,7 +150,7 @@ class RunningAttempt:
         recorder.request_id = request_id(item.response)
 
     def _received(self, block: BodyBlock) -> Iterator[Any]:
-        self._clocks.bytes_came()
+        self.clocks.bytes_came()
         pump = self._pump  # once: a close() in another thread takes it away
         if pump is not None:
             pump.feed.take(block.weight)

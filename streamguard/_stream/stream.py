@@ -26,8 +26,6 @@ from .ownership import HomeProcess, Ownership
 from .recorder import Recorder
 from .running_attempt import RunningAttempt
 from .stream_notifier import StreamNotifier
-from .timing.clocks import StreamClocks
-from .timing.waiting import Waiting
 from .upstream.decode import BytesDecoder
 
 T = TypeVar("T")
@@ -55,11 +53,9 @@ class GuardedStream(Generic[T]):
         self._notifier = notifier = StreamNotifier(
             recorder, source.upstream, chat=options.assembler is not None, every_chunk_counts=options.counts is None
         )
-        clocks = StreamClocks(options.limits, options.heartbeat, recorder.entered)
-        self._attempt = attempt = RunningAttempt(source, options, token, clocks, recorder, notifier)
-        waiting = Waiting(clocks, token, attempt.take)
-        rules = EndRules(options, source, attempt, waiting, clocks, recorder, notifier, token)
-        self._hand_over = HandOver(options, attempt, rules, waiting, clocks, recorder, token, self._home)
+        self._attempt = attempt = RunningAttempt(source, options, token, recorder, notifier)
+        rules = EndRules(options, attempt, recorder, notifier, token)
+        self._hand_over = HandOver(options, attempt, rules, recorder, token, self._home)
         self._lock = threading.RLock()
         self._ownership = Ownership()
         self._finalizer = weakref.finalize(self, _abandon, token, recorder, notifier, self._home)

@@ -158,8 +158,8 @@ def test_a_failed_stream_waits_for_no_collector(streamguard_gateway: Serve, scri
     gc.collect()
     gc.disable()
     try:
-        held: Any = lambda chunk: True  # noqa: E731 - for as long as anything in the stream is alive
-        stream = guarded_stream("GET", gateway.url, retry=None, counts=held)
+        held: Any = lambda *_, **__: None  # noqa: E731 - as long as anything of the stream is alive
+        stream = guarded_stream("GET", gateway.url, retry=None, counts=held, hooks={"response": held})
         inside = weakref.ref(held)
         del held
         failed = False
