@@ -1,7 +1,8 @@
 """Classify an exception, ours or another library's: what failed, and whether it may be retried.
 
-The type decides, of the exception and of those in its `__cause__`, urllib3's `reason` and `args`. Numbers and texts do not:
-every requests exception is an `OSError`, even a 401, and its `errno` is usually None (python/cpython#109601).
+The type decides, of the exception and of those in its `__cause__`, urllib3's `reason` and `args`; for what a server
+reported, its names and codes do (`_transient`). Numbers and texts of the system do not: every requests exception is an
+`OSError`, even a 401, and its `errno` is usually None (python/cpython#109601).
 """
 
 import collections
@@ -18,6 +19,7 @@ import requests
 import urllib3.exceptions as u3
 
 from . import errors
+from ._transient import is_hopeless, names_in, names_of, statuses_of
 
 Kind = Literal["cancel", "deadline", "transport", "http", "server", "protocol", "unknown"]
 Diagnosis = Literal["fail-fast", "retryable"]
@@ -25,10 +27,6 @@ Diagnosis = Literal["fail-fast", "retryable"]
 RETRYABLE_STATUS = frozenset({408, 425, 429, 500, 502, 503, 504, 529})
 """HTTP statuses that may be gone at a later attempt (RFC 9110, RFC 8470, RFC 6585; 529 is "overloaded")."""
 
-_PASSING_SERVER_FAULTS = frozenset(
-    {"overloaded_error", "rate_limit_error", "rate_limit_exceeded", "api_error", "server_error", "timeout_error"}
-    | {str(status) for status in RETRYABLE_STATUS}
-)
 _LOCAL_FAULTS = frozenset({"ENOENT", "EACCES", "EPERM", "EEXIST", "EISDIR", "ENOTDIR"})
 _HOPELESS_CODES = frozenset({"ECERT", "ELOOP"}) | _LOCAL_FAULTS
 
@@ -137,10 +135,10 @@ def _own(exc: BaseException) -> Classification | None:
         case errors.TransportError():
             return _transport(exc.code)
         case errors.HTTPStatusError():
-            return Classification("http", _by_status(exc.status_code))
+            hopeless = is_hopeless(names_in(exc.body))
+            return Classification("http", "fail-fast" if hopeless else _by_status(exc.status_code))
         case errors.InStreamError():
-            again = not _PASSING_SERVER_FAULTS.isdisjoint((exc.type, str(exc.code)))
-            return Classification("server", "retryable" if again else "fail-fast")
+            return Classification("server", "retryable" if statuses_of((exc.type, exc.code)) else "fail-fast")
         case (
             errors.IncompleteStreamError()
             | errors.MalformedChunkError()
@@ -154,8 +152,15 @@ def _own(exc: BaseException) -> Classification | None:
 
 
 def _http(exc: BaseException) -> Classification | None:
-    status = http_status(exc)
-    return None if status is None else Classification("http", _by_status(status))
+    """Read the exception of another library: a status, or what the server reported after a status that said success."""
+    status, names = http_status(exc), names_of(exc)
+    if status is None:
+        return Classification("server", "retryable") if statuses_of(names) else None
+    if is_hopeless(names):
+        return Classification("http", "fail-fast")
+    # Amazon's services throttle with status 400, and say so by name.
+    named = status == 400 and bool(statuses_of(names))
+    return Classification("http", "retryable" if named else _by_status(status))
 
 
 def http_status(exc: BaseException) -> int | None:

@@ -32,7 +32,7 @@ LAYERS = (
     ("_core",),
     ("telemetry",),
     ("_reports", "classify"),
-    ("_svg", "_text", "errors"),
+    ("_svg", "_text", "_transient", "errors"),
 )
 """From the top down. A module belongs to the longest name that it is part of."""
 

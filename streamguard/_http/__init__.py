@@ -3,7 +3,7 @@
 from .adapter import Adapter, RefusedHeaderError
 from .body import drain, read_at_most, read_blocks
 from .gunzip import unpack_gzip
-from .response_info import QUOTED_BYTES, not_event_stream, request_id, retry_after, status_error
+from .response_info import QUOTED_BYTES, asked_pause, not_event_stream, request_id, retry_after, status_error
 from .sockets import (
     CutError,
     SocketGuard,
@@ -20,6 +20,7 @@ __all__ = [
     "CutError",
     "RefusedHeaderError",
     "SocketGuard",
+    "asked_pause",
     "attach_response",
     "current_guard",
     "drain",

@@ -4,11 +4,14 @@ import datetime
 import email.utils
 import json
 import math
+import re
+from collections.abc import Mapping
 from typing import Any
 
 import requests
 
 from .._core.clock import wall
+from .._transient import errors_in
 from ..errors import HTTPStatusError, NotEventStreamError
 
 QUOTED_BYTES = 512
@@ -25,7 +28,7 @@ def status_error(response: requests.Response, body: bytes) -> HTTPStatusError:
         status_code=response.status_code,
         headers=dict(response.headers),
         body=text,
-        retry_after=retry_after(response.headers.get("Retry-After")),
+        retry_after=asked_pause(response.headers, text),
         request_id=request_id(response),
     )
 
@@ -57,15 +60,65 @@ def _server_message(text: str) -> str:
     return found[:500] if isinstance(found, str) else json.dumps(found)[:200]
 
 
+def asked_pause(headers: Mapping[str, str], body: object) -> float | None:
+    """Return the seconds that an error response asks to wait.
+
+    In its headers, `retry-after-ms` before `Retry-After`; else in its body, as Google's `RetryInfo` or as `retry_after`.
+    """
+    milliseconds = _number(headers.get("retry-after-ms"))
+    if milliseconds is not None:
+        return milliseconds / 1000
+    seconds = retry_after(headers.get("retry-after"))
+    return _pause_in(body) if seconds is None else seconds
+
+
 def retry_after(value: str | None) -> float | None:
-    """Return the seconds that a `Retry-After` header asks for: a number, or a date (RFC 9110, 10.2.3)."""
-    if value is None:
+    """Return the seconds that a `Retry-After` header asks for: a number, or a date (RFC 9110, 10.2.3).
+
+    Of a header that came more than once, the longest.
+    """
+    if not isinstance(value, str):
+        return None
+    parts = re.split(r",(?!\s*\d{1,2}[ -])", value)  # not at the comma in a date
+    asked = (_number(part) if _is_number(part) else _seconds_until(part.strip()) for part in parts)
+    return max((seconds for seconds in asked if seconds is not None), default=None)
+
+
+def _pause_in(body: object) -> float | None:
+    for error in errors_in(body):
+        details = error.get("details")
+        for detail in details if isinstance(details, list) else ():
+            if isinstance(detail, dict) and str(detail.get("@type")).endswith("google.rpc.RetryInfo"):
+                return _duration(detail.get("retryDelay"))
+        if (seconds := _number(error.get("retry_after"))) is not None:
+            return seconds
+    return None
+
+
+def _duration(value: object) -> float | None:
+    """Return the seconds of a duration as protobuf writes it in JSON: "3.5s", or an object of seconds and nanos."""
+    if isinstance(value, dict):
+        return (_number(value.get("seconds", 0)) or 0.0) + (_number(value.get("nanos", 0)) or 0.0) / 1e9
+    return _number(value)
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text.strip().removesuffix("s"))
+    except ValueError:
+        return False
+    return True
+
+
+def _number(value: object) -> float | None:
+    """Return the number, not below 0; None if it is not a finite one."""
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
         return None
     try:
-        seconds = float(value)
-    except ValueError:
-        return _seconds_until(value)
-    return max(0.0, seconds) if math.isfinite(seconds) else None
+        number = float(value.strip().removesuffix("s") if isinstance(value, str) else value)
+    except (ValueError, OverflowError):
+        return None
+    return max(0.0, number) if math.isfinite(number) else None
 
 
 def _seconds_until(date: str) -> float | None:

@@ -11,11 +11,13 @@ from typing import Any
 import tenacity
 
 from ..._core.limits import whole_number
-from ..._http import retry_after
+from ..._http import asked_pause
+from ..._transient import names_of, statuses_of
 from ...classify import http_status, transport_code
 from ...errors import (
     DeadlineExceededError,
     HTTPStatusError,
+    InStreamError,
     StreamCancelledError,
     StreamguardError,
     TransportError,
@@ -38,7 +40,8 @@ def before_first_chunk(
 
     max_retries: attempts after the first. Default 2; 0: none.
     on:     transport codes (`"ETIMEDOUT"`, `"ECONNRESET"`, …) and exception types that get another attempt.
-    status: HTTP statuses that do, too; the server's `Retry-After` is then obeyed, if the deadline allows it.
+    status: HTTP statuses that do, too, and errors inside a stream that say the same by name or code (docs/retry.md); the
+            pause that the server asks for is then obeyed, if the deadline allows it.
     wait:   a tenacity wait. Default: exponential, from 0.2 s, up to 10 s, with up to 0.2 s of jitter.
 
     Limits
@@ -53,8 +56,12 @@ def before_first_chunk(
     def worth_it(exc: BaseException) -> bool:
         if isinstance(exc, kinds) or isinstance(exc.__cause__, kinds):
             return True
-        if isinstance(exc, HTTPStatusError) or not isinstance(exc, StreamguardError):  # ours, or an SDK's own
-            return http_status(exc) in statuses
+        if isinstance(exc, InStreamError):
+            return not statuses.isdisjoint(statuses_of((exc.type, exc.code)))
+        if isinstance(exc, HTTPStatusError):
+            return exc.status_code in statuses
+        if not isinstance(exc, StreamguardError):  # an SDK's own
+            return http_status(exc) in statuses or not statuses.isdisjoint(statuses_of(names_of(exc)))
         return isinstance(exc, TransportError) and transport_code(exc) in codes
 
     return tenacity.Retrying(
@@ -141,11 +148,20 @@ def requested_pause(exc: BaseException) -> float | None:
     try:
         seconds = getattr(exc, "retry_after", None)
         if seconds is None:
-            headers = getattr(getattr(exc, "response", None), "headers", None)
-            seconds = retry_after(headers.get("retry-after")) if isinstance(headers, Mapping) else None
+            body = getattr(exc, "body", None) or getattr(exc, "details", None)
+            seconds = asked_pause(_headers_of(getattr(exc, "response", None)), body)
     except Exception:  # raised by a property of a foreign class
         return None
     return seconds if isinstance(seconds, int | float) else None
+
+
+def _headers_of(response: Any) -> Mapping[str, str]:
+    if isinstance(response, dict):  # botocore's
+        response = response.get("ResponseMetadata")
+        headers = response.get("HTTPHeaders") if isinstance(response, dict) else None
+    else:
+        headers = getattr(response, "headers", None)
+    return headers if isinstance(headers, Mapping) else {}
 
 
 def _numbers(status: Collection[int]) -> frozenset[int]:
