@@ -1,4 +1,4 @@
-"""Small programs to supervise, and looks at what they leave behind."""
+"""Small programs to supervise, and checks of the processes that they leave."""
 
 import os
 import subprocess
@@ -15,7 +15,7 @@ SLEEP = "say('ready')\ntime.sleep(60)"
 """Code that prints a line and sleeps."""
 
 SLACK = 3.0
-"""Seconds that a busy machine may add to what takes milliseconds."""
+"""Seconds that a busy machine may add."""
 
 
 def python(code: str, *arguments: str) -> list[str]:
@@ -29,7 +29,7 @@ def shell(script: str) -> list[str]:
 
 
 def json_lines(*lines: str, then: str = "") -> list[str]:
-    """Return the argv of a program that prints *lines*, and then does what the shell script *then* says."""
+    """Return the argv of a program that prints *lines*, and then runs the shell script *then*."""
     printed = "\n".join(lines)
     return shell(f"cat <<'END'\n{printed}\nEND\n{then}")
 
@@ -43,7 +43,7 @@ def alive(pid: int) -> bool:
 
 
 def group_is_gone(group: int) -> bool:
-    """Whether no member of a process group runs; a zombie that init has yet to reap is gone."""
+    """Return whether no process of a group runs; zombies do not count."""
     return not any(_group(pid) == group and alive(pid) for pid in psutil.pids())
 
 

@@ -9,7 +9,7 @@ from streamguard.dispatch import CallableMember, Event, Kind, TurnContext
 from streamguard.dispatch._turn.channel import MemberEvent
 
 Q = 0.3
-"""Seconds: the output timeout of most tests."""
+"""The output timeout of most tests, in seconds."""
 
 
 def text(words: str) -> Event:
@@ -17,7 +17,7 @@ def text(words: str) -> Event:
 
 
 def says(name: str, *words: str, pause: float = 0.0) -> CallableMember:
-    """Return a member that says its words, with a pause before each, and is done."""
+    """Return a member that yields *words*, with a pause before each, and completes."""
 
     def run(prompt: str, context: TurnContext) -> Iterator[str]:
         for word in words:
@@ -28,7 +28,7 @@ def says(name: str, *words: str, pause: float = 0.0) -> CallableMember:
 
 
 def hangs(name: str, *words: str, beat: Kind | None = None) -> CallableMember:
-    """Return a member that says its words, and then waits for its stop, with a *beat* each twentieth of a second."""
+    """Return a member that yields *words*, and then waits for its stop, with a *beat* every 0.05 s."""
 
     def run(prompt: str, context: TurnContext) -> Iterator[Event]:
         for word in words:
@@ -41,7 +41,7 @@ def hangs(name: str, *words: str, beat: Kind | None = None) -> CallableMember:
 
 
 class Stuck(CallableMember):
-    """A member in foreign code that nothing can stop, until *free* is set."""
+    """A member that nothing can stop until *free* is set."""
 
     stop_grace = 0.05
 

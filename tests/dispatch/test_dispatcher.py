@@ -1,4 +1,4 @@
-"""The dispatcher: arguments, parallel and serial, stops, the output timeout's setting, and its own end."""
+"""The dispatcher: arguments, parallel and serial dispatches, stops, limits from the environment, and its end."""
 
 import contextlib
 import itertools
@@ -28,7 +28,7 @@ def dispatcher() -> Iterator[Dispatcher]:
 
 
 def test_parallel_runs_side_by_side(dispatcher: Dispatcher) -> None:
-    """All members run at once: each waits for the other one, and both complete."""
+    """All members run at the same time: each waits for the others, and all complete."""
     together = threading.Barrier(3, timeout=10)
 
     def meet(prompt: str, context: TurnContext) -> str:
@@ -41,7 +41,7 @@ def test_parallel_runs_side_by_side(dispatcher: Dispatcher) -> None:
 
 
 def test_serial_runs_one_after_another_in_order(dispatcher: Dispatcher) -> None:
-    """A serial dispatch runs its members in their order, each after the one before has ended."""
+    """A serial dispatch runs its members in their order, each after the previous one has ended."""
     running: list[str] = []
     seen = []
 
@@ -59,7 +59,7 @@ def test_serial_runs_one_after_another_in_order(dispatcher: Dispatcher) -> None:
 
 
 def test_a_failure_removes_only_its_own_member(dispatcher: Dispatcher) -> None:
-    """R21: in both modes a member that fails does not touch the others."""
+    """R21: in both modes a member that fails does not affect the others."""
     for mode in ("parallel", "serial"):
         members = [Scripted("a", [OSError("no")]), says("b", "x")]
         outcome = dispatcher.dispatch("c", members, "p", mode=mode)
@@ -70,19 +70,19 @@ def test_a_serial_list_may_grow(dispatcher: Dispatcher) -> None:
     """`follow` gets each outcome and adds members, the same one again too (A, B, A)."""
     a, b = says("a", "x"), says("b", "y")
     more = [[b], [a], []]
-    told = []
+    seen = []
 
     def follow(outcome: TurnOutcome) -> Any:
-        told.append(outcome.member)
+        seen.append(outcome.member)
         return more.pop(0)
 
     outcome = dispatcher.dispatch("c", [a], "p", mode="serial", follow=follow)
-    assert told == [turn.member for turn in outcome.turns] == ["a", "b", "a"]
+    assert seen == [turn.member for turn in outcome.turns] == ["a", "b", "a"]
     assert outcome.status == "succeeded"
 
 
 def test_a_fault_in_follow_is_raised_and_recorded(dispatcher: Dispatcher) -> None:
-    """What the caller's own function raises comes out of `dispatch()`; the execution is on record as failed."""
+    """An exception of `follow` is raised by `dispatch()`, and the execution is recorded as failed."""
 
     def follow(outcome: TurnOutcome) -> Any:
         raise ZeroDivisionError
@@ -109,7 +109,7 @@ def test_stopping_one_member_leaves_its_siblings(dispatcher: Dispatcher) -> None
 
 
 def test_cancel_all_stops_every_member_and_lets_none_begin(dispatcher: Dispatcher) -> None:
-    """The batch gate: what runs is cancelled, what waits never starts, and each still has its one `done`."""
+    """`cancel_all` stops the running member, starts no other, and each has one `done`."""
     never = Scripted("c", [])
     with dispatcher.stream("c", [hangs("a", "x"), hangs("b"), never], "p", mode="serial") as stream:
         next(stream)
@@ -151,7 +151,7 @@ def test_a_member_stopped_before_its_start_never_runs(dispatcher: Dispatcher) ->
 
 
 def test_a_callers_token_stops_all_of_it(dispatcher: Dispatcher) -> None:
-    """`cancel=`: its cancel is the user's; one that is cancelled already lets nothing begin."""
+    """A cancel of `cancel=` is the user's; with a cancelled token no member starts."""
     token = CancelToken()
     with dispatcher.stream("c", [hangs("a", "x")], "p", cancel=token) as stream:
         next(stream)
@@ -197,7 +197,7 @@ def test_an_unknown_member_in_stop(dispatcher: Dispatcher) -> None:
 def test_bad_arguments_are_refused_before_anything_runs(
     dispatcher: Dispatcher, arguments: dict[str, Any], error: type[Exception], message: str
 ) -> None:
-    """Each argument that cannot be right is refused by name, and nothing is recorded or started."""
+    """Each invalid argument is refused by name, and nothing is recorded or started."""
     given = {"conversation": "c", "members": [says("a")], "prompt": "p", **arguments}
     before = threading.active_count()
     with pytest.raises(error, match=message):
@@ -220,8 +220,8 @@ def test_the_environment_gives_the_output_timeout_in_milliseconds(
 
 
 @pytest.mark.parametrize("bad", ["-1", "nan", "", "ten minutes", "1e15", "inf"])
-def test_an_absurd_environment_is_named_in_a_warning(bad: str) -> None:
-    """T30: a value that can be no timeout is named, and the default, never, is used."""
+def test_an_invalid_environment_is_named_in_a_warning(bad: str) -> None:
+    """T30: an invalid value is named in a warning, and the timeout is disabled."""
     with pytest.warns(UserWarning, match=r"CLI_TIMEOUT_MS=.* is ignored") as caught:
         assert limits_of(NOT_GIVEN, None, None, {"CLI_TIMEOUT_MS": bad}).output_timeout == 0
     assert repr(bad) in str(caught[0].message)
@@ -235,8 +235,8 @@ def test_the_warning_points_at_the_caller(dispatcher: Dispatcher, monkeypatch: p
     assert caught[0].filename == __file__
 
 
-def test_that_nothing_will_fire_is_said_once(dispatcher: Dispatcher, caplog: pytest.LogCaptureFixture) -> None:
-    """Without an output timeout a dispatch says so in one INFO line; with one it does not."""
+def test_a_disabled_timeout_is_logged_once(dispatcher: Dispatcher, caplog: pytest.LogCaptureFixture) -> None:
+    """Without an output timeout a dispatch logs one INFO line; with one it logs none."""
     with caplog.at_level(logging.INFO, "streamguard"):
         dispatcher.dispatch("c", [says("a")], "p")
         assert sum("no output timeout" in record.getMessage() for record in caplog.records) == 1
@@ -245,8 +245,8 @@ def test_that_nothing_will_fire_is_said_once(dispatcher: Dispatcher, caplog: pyt
         assert not any("no output timeout" in record.getMessage() for record in caplog.records)
 
 
-def test_zero_is_never() -> None:
-    """0 and None switch it off, in the environment too, and nothing warns of it."""
+def test_zero_disables_the_timeout() -> None:
+    """0 and None disable it, also in the environment, without a warning."""
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert limits_of(0, None, None, {"CLI_TIMEOUT_MS": "5"}).output_timeout == 0
@@ -254,24 +254,24 @@ def test_zero_is_never() -> None:
         assert limits_of(NOT_GIVEN, None, None, {"CLI_TIMEOUT_MS": "0"}).output_timeout == 0
 
 
-def test_hooks_are_told_of_turns_and_dispatches(dispatcher: Dispatcher) -> None:
-    """Telemetry: one event for each turn, with its status and longest silence, and one for the dispatch."""
-    told: list[Any] = []
+def test_hooks_get_turns_and_dispatches(dispatcher: Dispatcher) -> None:
+    """Hooks get one event for each turn, with its status and longest silence, and one for the dispatch."""
+    events: list[Any] = []
     before = get_hooks()
-    set_hooks([told.append])
+    set_hooks([events.append])
     try:
         outcome = dispatcher.dispatch("c", [hangs("a", "x"), says("b", "y")], "p", output_timeout=Q)
     finally:
         set_hooks(before)
-    turns = {event.member: event for event in told if isinstance(event, TurnFinished)}
+    turns = {event.member: event for event in events if isinstance(event, TurnFinished)}
     assert (turns["a"].status, turns["a"].reason) == ("failed", "timeout")
     assert turns["a"].silence >= Q > turns["b"].silence
-    (finished,) = (event for event in told if isinstance(event, DispatchFinished))
+    (finished,) = (event for event in events if isinstance(event, DispatchFinished))
     assert (finished.id, finished.status, finished.members) == (outcome.execution_id, "failed", 2)
 
 
-def test_closing_the_dispatcher_stops_what_runs() -> None:
-    """`close()` ends running dispatches, is idempotent, and nothing can be dispatched afterwards."""
+def test_closing_the_dispatcher_stops_its_dispatches() -> None:
+    """`close()` stops running dispatches and is idempotent; after it, `dispatch()` raises."""
     dispatcher = Dispatcher()
     stream = dispatcher.stream("c", [hangs("a", "x")], "p")
     next(stream)
@@ -282,8 +282,8 @@ def test_closing_the_dispatcher_stops_what_runs() -> None:
         dispatcher.dispatch("c", [says("a")], "p")
 
 
-def test_the_outcome_is_there_when_it_is_over(dispatcher: Dispatcher) -> None:
-    """As long as a dispatch runs its outcome is a UsageError that says how to get it; afterwards it is plain data."""
+def test_the_outcome_exists_after_the_end(dispatcher: Dispatcher) -> None:
+    """While a dispatch runs, its outcome raises a UsageError that says how to get it."""
     with dispatcher.stream("c", [hangs("a", "x")], "p") as stream, pytest.raises(UsageError, match="read"):
         _ = stream.outcome
     data = stream.outcome.to_dict()
@@ -293,7 +293,7 @@ def test_the_outcome_is_there_when_it_is_over(dispatcher: Dispatcher) -> None:
 
 
 def test_an_exhausted_stream_stays_at_its_end(dispatcher: Dispatcher) -> None:
-    """After the last event every `next()` says so, from any number of readers, and closing is harmless."""
+    """After the last event every `next()` raises StopIteration, and `close()` does nothing."""
     stream = dispatcher.stream("c", [says("a")], "p")
     assert [event.event.kind for event in stream] == [Kind.DONE]
     for _ in range(2):
@@ -308,7 +308,7 @@ def member_runs() -> bool:
 
 @pytest.mark.parametrize("which", [1, 2], ids=["while it starts", "while it waits"])
 def test_ctrl_c_stops_everything_and_is_raised(dispatcher: Dispatcher, monkeypatch: pytest.MonkeyPatch, which: int) -> None:
-    """What interrupts the caller, even in the instant of the start, stops the members, then goes on its way."""
+    """Ctrl-C, also during the start, stops the members, and is raised."""
     member = hangs("a", "x")
     real = threading.Event.wait
     interrupted = []
@@ -328,7 +328,7 @@ def test_ctrl_c_stops_everything_and_is_raised(dispatcher: Dispatcher, monkeypat
 
 
 def test_no_thread_can_be_started(dispatcher: Dispatcher, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where the system gives no thread for a member, the turn fails by that name, and nothing hangs."""
+    """If no thread can be started, the turn fails with `no_thread`, and nothing hangs."""
     real = threading.Thread.start
 
     def start(self: threading.Thread) -> None:
@@ -342,7 +342,7 @@ def test_no_thread_can_be_started(dispatcher: Dispatcher, monkeypatch: pytest.Mo
 
 
 def test_dispatches_of_many_threads_at_once(dispatcher: Dispatcher) -> None:
-    """Twenty callers with a conversation each get each their own outcome."""
+    """Each of twenty callers gets the outcome of its own conversation."""
     outcomes: dict[int, str] = {}
 
     def call(number: int) -> None:
@@ -358,13 +358,13 @@ def test_dispatches_of_many_threads_at_once(dispatcher: Dispatcher) -> None:
 
 
 def test_a_dispatcher_that_is_dropped_leaves_nothing() -> None:
-    """Without `close()`, the last reference to a dispatcher takes its connections with it."""
+    """Dropping the last reference to a dispatcher closes its connections."""
     with contextlib.suppress(KeyError):
         Dispatcher().dispatch("c", [says("a")], "p")["b"]
 
 
-def test_a_second_stop_before_the_beginning_comes_too_late(dispatcher: Dispatcher) -> None:
-    """Of two stops of a member that has not begun, the first one takes effect, whatever their reasons."""
+def test_a_second_stop_before_the_start_is_too_late(dispatcher: Dispatcher) -> None:
+    """Of two stops of a member that has not started, the first one takes effect, whatever their reasons."""
     with dispatcher.stream("c", [hangs("a", "x"), says("b", "x")], "p", mode="serial") as stream:
         next(stream)
         assert [stream.stop("b"), stream.stop("b"), stream.stop("b", "other")] == [True, False, False]
@@ -373,17 +373,17 @@ def test_a_second_stop_before_the_beginning_comes_too_late(dispatcher: Dispatche
 
 
 def test_members_may_come_from_any_iterable(dispatcher: Dispatcher) -> None:
-    """A generator is read once; a member that is not in a list is refused with a sentence."""
+    """Members may come from a generator, which is read once; a single member is refused."""
     assert dispatcher.dispatch("c", (says(name, "x") for name in "ab"), "p").succeeded  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="members= must be a list of members"):
         dispatcher.dispatch("c", says("a", "x"), "p")  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("mode", ["parallel", "serial"])
-def test_what_utf8_cannot_say_loses_no_answer(records_url: str | None, mode: Any) -> None:
-    """Halves of surrogate pairs in names, prompts, sessions and error codes cost neither the turn nor its siblings."""
-    told = [Event(kind=Kind.SESSION, session_id="s\ud800"), Event.failure("m\ud800", "e\ud800"), Event.done("e\ud800")]
-    members = [Scripted("odd\udce9", told), CommandMember("cat", ["cat"]), says("well", "said")]
+def test_lone_surrogates_lose_no_answer(records_url: str | None, mode: Any) -> None:
+    """Lone surrogates in names, prompts, sessions and error codes do not lose the turn or its siblings."""
+    events = [Event(kind=Kind.SESSION, session_id="s\ud800"), Event.failure("m\ud800", "e\ud800"), Event.done("e\ud800")]
+    members = [Scripted("odd\udce9", events), CommandMember("cat", ["cat"]), says("well", "said")]
     with Dispatcher(records_url) as dispatcher:
         with dispatcher.stream("c\ud800", members, "p\ud800", mode=mode) as stream:
             done = {event.member for event in stream if event.event.kind is Kind.DONE}

@@ -1,7 +1,6 @@
-"""The scenarios of the dispatch rules, by number, with real processes: what was decided, and what is left of it.
+"""The scenarios of the dispatch rules (docs/dispatch_rules.md) with real processes.
 
-Those that need no process are in test_turn.py, test_slots.py, test_custody.py, test_outcome.py, test_records.py,
-test_queue.py and, for the timer alone, test_output_timeout.py and test_timer.py.
+Scenarios without a process are tested in the modules' own tests.
 """
 
 import json
@@ -21,7 +20,7 @@ from .programs import SLACK, alive, json_lines, python, shell
 from .scripted import hangs, kinds, of, says
 
 T = 0.5
-"""Seconds: the output timeout of these tests."""
+"""The output timeout of these tests, in seconds."""
 
 INIT = json.dumps({"type": "system", "subtype": "init", "session_id": "s1"})
 WORDS = json.dumps({"type": "assistant", "message": {"id": "m1", "content": [{"type": "text", "text": "Hello"}]}})
@@ -29,8 +28,8 @@ RESULT = json.dumps({"type": "result", "subtype": "success", "is_error": False, 
 BEAT = json.dumps({"type": "system", "subtype": "heartbeat"})
 BEATS = f"while :; do echo '{BEAT}'; sleep 0.1; done"
 
-BURN = "say('begun')\nwhile True: pass"
-TREE = "(sleep 300 & exec sleep 301) & echo begun; sleep 302"
+BURN = "say('started')\nwhile True: pass"
+TREE = "(sleep 300 & exec sleep 301) & echo started; sleep 302"
 
 
 @pytest.fixture
@@ -49,7 +48,7 @@ def run(dispatcher: Dispatcher, *members: Any, **options: Any) -> tuple[list[Mem
 
 
 def four(turn: TurnOutcome) -> tuple[str, str, str, str]:
-    """The four accounts of one turn: response, turn, queue, signal."""
+    """Return the four statuses of one turn: response, turn, queue, signal."""
     return (f"{turn.status}/{turn.reason}", f"{turn.turn_status}/{turn.turn_reason}", turn.queue_status, turn.signal)
 
 
@@ -58,8 +57,8 @@ SUCCEEDED = ("completed/completed", "succeeded/succeeded", "succeeded", "complet
 CANCELLED = ("cancelled/user_cancel", "cancelled/user_cancel", "cancelled", "user_cancel")
 
 
-def test_a_member_that_only_beats_is_stopped(dispatcher: Dispatcher) -> None:
-    """R3, R4: heartbeats are no output: it fires at the timeout since the last output, and names what it did not count."""
+def test_a_member_with_heartbeats_only_is_stopped(dispatcher: Dispatcher) -> None:
+    """R3, R4: heartbeats are not output: it fires at the timeout since the last output, and the diagnosis counts them."""
     events, outcome = run(dispatcher, claude("a", INIT, WORDS, then=BEATS))
     diagnosis = outcome["a"].diagnosis
     assert four(outcome["a"]) == TIMED_OUT
@@ -72,7 +71,7 @@ def test_a_member_that_only_beats_is_stopped(dispatcher: Dispatcher) -> None:
 
 
 def test_noise_that_does_not_parse_does_not_re_arm(dispatcher: Dispatcher) -> None:
-    """R3: lines that are no JSON, stderr, and unknown events are counted by kind, and stop nothing from firing."""
+    """R3: lines that are not JSON, stderr, and unknown events are counted by kind, and do not re-arm the timeout."""
     noise = "while :; do echo 'not json'; echo '{\"type\":\"new_thing\"}'; echo busy >&2; sleep 0.1; done"
     _, outcome = run(dispatcher, claude("a", INIT, then=noise))
     diagnosis = outcome["a"].diagnosis
@@ -82,8 +81,8 @@ def test_noise_that_does_not_parse_does_not_re_arm(dispatcher: Dispatcher) -> No
     assert diagnosis["first_output_at"] is None
 
 
-def test_burning_cpu_defers_to_twice_the_timeout(dispatcher: Dispatcher) -> None:
-    """R5, R6: at one and a half times the timeout a busy member still runs, at twice it is stopped."""
+def test_cpu_use_defers_to_twice_the_timeout(dispatcher: Dispatcher) -> None:
+    """R5, R6: a busy member still runs at 1.4 times the timeout, and is stopped at twice the timeout."""
     with dispatcher.stream("c", [CommandMember("a", python(BURN))], "p", output_timeout=T) as stream:
         next(stream)
         began = time.monotonic()
@@ -100,35 +99,35 @@ def test_burning_cpu_defers_to_twice_the_timeout(dispatcher: Dispatcher) -> None
 
 
 def test_an_idle_member_is_stopped_at_the_timeout(dispatcher: Dispatcher) -> None:
-    """R6, T15: waiting for an API burns nothing: idle fires at the timeout, never earlier."""
-    _, outcome = run(dispatcher, CommandMember("a", shell("echo begun; exec sleep 300")))
+    """R6, T15: a member that waits uses no CPU: it is stopped at the timeout, never earlier."""
+    _, outcome = run(dispatcher, CommandMember("a", shell("echo started; exec sleep 300")))
     diagnosis = outcome["a"].diagnosis
     assert diagnosis is not None
     assert (diagnosis["activity"], diagnosis["deferrals"], diagnosis["process_alive"]) == ("idle", 0, True)
     assert T <= diagnosis["silence"] < T + SLACK
 
 
-def test_the_whole_tree_is_gone_and_was_looked_at_before(dispatcher: Dispatcher) -> None:
-    """R13, T18, T19: the process group is killed; the evidence has the tree as it was before that."""
+def test_the_whole_tree_is_killed_after_a_snapshot(dispatcher: Dispatcher) -> None:
+    """R13, T18, T19: the process group is killed; the evidence has the tree from before the kill."""
     _, outcome = run(dispatcher, CommandMember("a", shell(TREE)))
     evidence = outcome["a"].evidence
     assert evidence is not None
     assert sorted(process["name"] for process in evidence["processes"]) == ["sh", "sleep", "sleep", "sleep"]
-    assert evidence["stdout"] == "begun\n"
+    assert evidence["stdout"] == "started\n"
     assert not [process["pid"] for process in evidence["processes"] if alive(process["pid"])]
     (response,) = dispatcher.records.responses(outcome.execution_id)
     assert response.metadata is not None
     assert response.metadata["evidence"] == evidence
 
 
-def test_switched_off_nothing_fires(dispatcher: Dispatcher) -> None:
-    """R2: with 0 a silent member is left alone, and completes when it does."""
+def test_a_disabled_timeout_does_not_fire(dispatcher: Dispatcher) -> None:
+    """R2: with 0 a silent member is not stopped, and completes."""
     _, outcome = run(dispatcher, CommandMember("a", shell("sleep 0.8; echo late")), output_timeout=0)
     assert four(outcome["a"]) == SUCCEEDED
 
 
 def test_in_parallel_the_silent_one_is_stopped_and_a_talker_finishes(dispatcher: Dispatcher) -> None:
-    """R12, R21: the sibling talks for longer than the timeout, and completes."""
+    """R12, R21: a sibling that prints for longer than the timeout completes."""
     talker = CommandMember("b", shell("for n in 1 2 3 4 5 6; do echo $n; sleep 0.2; done"))
     events, outcome = run(dispatcher, CommandMember("a", shell("exec sleep 300")), talker)
     assert four(outcome["a"]) == TIMED_OUT
@@ -147,8 +146,8 @@ def test_in_serial_the_silent_one_is_stopped_and_the_next_one_runs(dispatcher: D
     assert four(outcome["b"]) == SUCCEEDED
 
 
-def test_a_user_stops_one_beside_a_timeout(dispatcher: Dispatcher) -> None:
-    """R14, R20: A cancelled by the user, B timed out: the whole has failed; each has its own four accounts."""
+def test_a_user_stops_one_member_and_another_times_out(dispatcher: Dispatcher) -> None:
+    """R14, R20: if the user cancelled A and B timed out, the dispatch has failed; each has its own four statuses."""
     with dispatcher.stream("c", [hangs("a", "x"), CommandMember("b", shell("exec sleep 300"))], "p", output_timeout=T) as s:
         next(s)
         assert s.stop("a")
@@ -168,7 +167,7 @@ def test_a_slot_can_be_dispatched_again_at_once(dispatcher: Dispatcher) -> None:
 
 
 def test_a_new_dispatch_preempts_the_old_one_on_its_slot_only(dispatcher: Dispatcher) -> None:
-    """Preempted: the old turn is interrupted, its process gone; its sibling, and its execution, go on."""
+    """A preempted turn is interrupted, and its process ends; its sibling and its execution go on."""
     members = [CommandMember("a", shell("echo $$; exec sleep 300")), says("b", "x", pause=0.5)]
     with dispatcher.stream("c", members, "p") as old:
         pid = int(next(old).event.text)
@@ -181,7 +180,7 @@ def test_a_new_dispatch_preempts_the_old_one_on_its_slot_only(dispatcher: Dispat
 
 
 def test_a_leftover_timer_of_an_earlier_turn_changes_nothing(dispatcher: Dispatcher) -> None:
-    """R10: a preempted turn's stop, late, hits neither the new execution nor its outcome."""
+    """R10: a late timer of a preempted turn stops neither the new turn nor changes its outcome."""
     with dispatcher.stream("c", [hangs("a", "x")], "p", output_timeout=T) as old:
         next(old)
         outcome = dispatcher.dispatch("c", [says("a", *"words", pause=T / 2)], "p", output_timeout=2 * T)
@@ -190,7 +189,7 @@ def test_a_leftover_timer_of_an_earlier_turn_changes_nothing(dispatcher: Dispatc
 
 
 def test_a_result_ends_the_turn_even_if_the_program_lingers(dispatcher: Dispatcher) -> None:
-    """T5: `done` is read at once, and completes; the program that stays is ended, and no timer fires at it."""
+    """T5: the result line completes the turn; a program that does not exit is ended, and is not a timeout."""
     before = set(psutil.Process().children())
     with dispatcher.stream("c", [claude("a", INIT, WORDS, RESULT, then="exec sleep 300")], "p", output_timeout=T) as stream:
         next(stream)
@@ -203,7 +202,7 @@ def test_a_result_ends_the_turn_even_if_the_program_lingers(dispatcher: Dispatch
 
 @pytest.mark.parametrize("argv", [["/no/such/program"], ["/etc/passwd"]], ids=["missing", "not executable"])
 def test_a_program_that_cannot_be_started(dispatcher: Dispatcher, argv: list[str]) -> None:
-    """A missing program, or one that is none, is a failure with a clear sentence, at once."""
+    """A program that is missing or not executable fails the turn at once, with a clear sentence."""
     events, outcome = run(dispatcher, CommandMember("a", argv), output_timeout=60)
     assert (outcome["a"].status, outcome["a"].reason) == ("failed", "not_started")
     assert argv[0] in outcome["a"].message
@@ -211,7 +210,7 @@ def test_a_program_that_cannot_be_started(dispatcher: Dispatcher, argv: list[str
 
 
 def test_leaving_the_stream_ends_the_processes(dispatcher: Dispatcher) -> None:
-    """Consumer break: nothing of the programs is left when the `with` block is."""
+    """Leaving the `with` block ends all processes of the programs."""
     before = set(psutil.Process().children(recursive=True))
     with dispatcher.stream("c", [CommandMember("a", shell(TREE)), CommandMember("b", shell(TREE))], "p") as stream:
         next(stream)
@@ -221,7 +220,7 @@ def test_leaving_the_stream_ends_the_processes(dispatcher: Dispatcher) -> None:
 
 
 def test_a_session_is_resumed_from_the_formats_first_event(dispatcher: Dispatcher) -> None:
-    """Custody: the session id of a program's first event is given to its next turn, and to no other conversation's."""
+    """The session id of a program's first event goes to its next turn in this conversation only."""
     member = CommandMember(
         "a",
         json_lines(INIT, RESULT),
@@ -236,7 +235,7 @@ def test_a_session_is_resumed_from_the_formats_first_event(dispatcher: Dispatche
         assert not [event for event in stream if event.event.kind == "stderr"]
 
 
-def test_a_resumed_session_that_never_begins_is_dropped_once(dispatcher: Dispatcher) -> None:
+def test_a_resumed_session_without_a_frame_is_dropped_once(dispatcher: Dispatcher) -> None:
     """R27: the program hangs on `--resume`: the start-up limit ends it, and a new session answers; nothing else is sent."""
     member = CommandMember(
         "a",
@@ -253,14 +252,14 @@ def test_a_resumed_session_that_never_begins_is_dropped_once(dispatcher: Dispatc
 
 
 def test_a_start_up_limit_is_not_the_member_timeout(dispatcher: Dispatcher) -> None:
-    """R26: without a session to drop it is a failure with its own word, long before the output timeout."""
+    """R26: without a session it is a failure with its own code, long before the output timeout."""
     _, outcome = run(dispatcher, CommandMember("a", shell("exec sleep 300"), grace=0.2), output_timeout=60, first=0.3)
     assert (outcome["a"].status, outcome["a"].reason) == ("failed", "startup_timeout")
     assert outcome["a"].diagnosis is None
 
 
 def test_firing_is_within_a_tenth_of_a_second_of_the_limit(dispatcher: Dispatcher) -> None:
-    """None of nine members that hang, three at a time, fires early; the best of them, on a busy machine, within 100 ms."""
+    """Of nine members that hang none fires early, and at least one fires within 100 ms of the limit."""
     over = []
     for _ in range(3):
         members = [CommandMember(f"m{number}", shell("exec sleep 300")) for number in range(3)]

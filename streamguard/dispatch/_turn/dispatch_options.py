@@ -79,16 +79,20 @@ def plan_of(
 
 
 def by_name(members: Iterable[Member]) -> dict[str, Member]:
-    """Return the members by name. Raises TypeError for another type, UsageError for none or two of one name."""
+    """Return the members by name. Raises TypeError for another type, UsageError for no member or a repeated name."""
     found = tuple(members) if isinstance(members, Iterable) else None
     if found is None or not all(isinstance(member, Member) for member in found):
-        raise TypeError("members= must be a list of members, such as CommandMember, StreamMember or CallableMember")
+        wrong = members if found is None else next(member for member in found if not isinstance(member, Member))
+        raise TypeError(
+            "members= must be a list of members, such as CommandMember, StreamMember or CallableMember, "
+            f"got {type(wrong).__name__}"
+        )
     if not found:
-        raise UsageError("members= must name at least one member, got none")
+        raise UsageError("members= must have at least one member, got none")
     named: dict[str, Member] = {}
     for member in found:
         if member.name in named:
-            raise UsageError(f"members= names {member.name!r} twice: a member runs once at a time in a conversation")
+            raise UsageError(f"members= names {member.name!r} twice: the names must differ")
         named[member.name] = member
     return named
 
@@ -107,11 +111,10 @@ def limits_of(
 def _output_timeout(given: Limit | NotGiven, environ: Mapping[str, str]) -> float:
     """Return the output timeout in seconds; 0 never fires.
 
-    given: the caller's argument, in seconds; 0 and None disable it. If it is not given, `CLI_TIMEOUT_MS` holds
-           *milliseconds*, else it is disabled. An invalid value there (negative, NaN, empty, above 30 days) is ignored
-           with a warning that names it.
+    given: the argument, in seconds; 0 and None disable it. If it is not given, `CLI_TIMEOUT_MS` (*milliseconds*) applies,
+           else it is disabled. An invalid value there (negative, NaN, empty, above 30 days) is ignored with a warning.
 
-    One INFO line says that it is disabled. Raises TypeError or UsageError for an invalid argument.
+    Logs one INFO line if it is disabled. Raises TypeError or UsageError for an invalid argument.
     """
     seconds = _from_environment(environ) if isinstance(given, NotGiven) else _limit("output_timeout", given) or 0.0
     if seconds == 0:
@@ -142,9 +145,11 @@ def _from_environment(environ: Mapping[str, str]) -> float:
         seconds = float(text) / 1000
     except ValueError:
         seconds = -1.0
-    if not 0 <= seconds <= _LONGEST:  # NaN compares with nothing
+    if not 0 <= seconds <= _LONGEST:  # false for NaN too
         warnings.warn(
-            f"{VARIABLE}={text!r} is ignored: it takes milliseconds, from 0 (never) to 30 days", UserWarning, stacklevel=5
+            f"{VARIABLE}={text!r} is ignored: expected milliseconds, from 0 (disabled) to 30 days",
+            UserWarning,
+            stacklevel=5,
         )
         return 0.0
     return seconds

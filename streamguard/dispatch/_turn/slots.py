@@ -72,7 +72,7 @@ class SlotTable:
             log_line(
                 logging.INFO,
                 "stop_ignored",
-                "a stop came too late, or was not for this turn",
+                "a stop was ignored: it was too late, or for another turn",
                 member=member,
                 reason=reason,
             )

@@ -1,4 +1,4 @@
-"""The limits of a command, its outcomes, and what is known when one fires."""
+"""The limits of a command, its outcomes, and the diagnosis of a timeout."""
 
 import json
 import signal
@@ -23,11 +23,11 @@ TEXT = '{"type":"assistant","message":{"id":"m1","content":[{"type":"text","text
 TOOL = '{"type":"assistant","message":{"id":"m2","content":[{"type":"tool_use","id":"t","name":"Bash","input":{}}]}}'
 RESULT = '{"type":"result","subtype":"success","is_error":false,"result":"Hello"}'
 STATUS = '{"type":"system","subtype":"status"}'
-BURN = "while True: pass"
+BUSY = "while True: pass"
 
 
 def test_idle_fires_at_the_limit_not_before() -> None:
-    """A silent program is stopped at its limit, and the result says which, how long, and what it had said."""
+    """A silent program is stopped at its limit; the result has the limit, its value, and the output so far."""
     result = run_command(shell("echo hi; sleep 60"), idle=0.3)
     assert (result.outcome, result.limit, result.limit_seconds, result.error_code) == ("timeout", "idle", 0.3, "timeout")
     assert result.diagnosis is not None
@@ -39,15 +39,15 @@ def test_idle_fires_at_the_limit_not_before() -> None:
 
 
 def test_output_rearms() -> None:
-    """A program that talks for longer than the limit, in time each time, completes."""
-    begun = monotonic()
+    """A program that prints in time, for longer than the limit in total, completes."""
+    started = monotonic()
     assert run_command(shell("for i in 1 2 3 4 5 6; do echo $i; sleep 0.2; done"), idle=1.0).ok
-    assert monotonic() - begun >= 1.2
+    assert monotonic() - started >= 1.2
 
 
-def test_burning_cpu_defers_to_twice_the_limit() -> None:
-    """CPU that is burned puts the firing off to twice the limit, not further; the result says so."""
-    result = run_command(python(f"say('hi')\n{BURN}"), idle=0.6)
+def test_cpu_use_defers_to_twice_the_limit() -> None:
+    """CPU use defers the firing to twice the limit, not longer; the result says so."""
+    result = run_command(python(f"say('hi')\n{BUSY}"), idle=0.6)
     assert (result.outcome, result.limit) == ("timeout", "idle")
     assert result.diagnosis is not None
     assert 1.2 <= result.diagnosis.silence < 1.2 + SLACK
@@ -57,14 +57,14 @@ def test_burning_cpu_defers_to_twice_the_limit() -> None:
 
 
 def test_cpu_that_leads_to_output_completes() -> None:
-    """Work that takes one and a half limits of CPU is left to end, and counts as deferred."""
+    """A program that uses CPU for 1.5 times the limit completes; the result has the deferral."""
     result = run_command(python("end = time.monotonic() + 0.9\nwhile time.monotonic() < end: pass\nsay('done')"), idle=0.6)
     assert result.ok
     assert result.deferred_by_cpu > 0
 
 
-def test_first_rules_until_output() -> None:
-    """`first` may be longer than `idle`; behind the first output `idle` rules."""
+def test_first_applies_until_output() -> None:
+    """`first` may be longer than `idle`; after the first output `idle` applies."""
     assert run_command(shell("sleep 0.5; echo hi"), first=10, idle=0.2).ok
     result = run_command(shell("sleep 60"), first=0.3, idle=0.1)
     assert (result.limit, result.limit_seconds) == ("first", 0.3)
@@ -73,7 +73,7 @@ def test_first_rules_until_output() -> None:
 
 
 def test_total_ends_a_chatty_program() -> None:
-    """`total` fires whatever is said; at one instant it wins."""
+    """`total` fires whatever the program prints."""
     result = run_command(shell("while :; do echo x; sleep 0.02; done"), idle=5, total=0.4)
     assert (result.limit, result.limit_seconds) == ("total", 0.4)
     assert 0.4 <= result.duration < 0.4 + SLACK
@@ -86,7 +86,7 @@ def test_limits_may_be_timedeltas_and_off() -> None:
     assert run_command(shell("sleep 0.3"), idle=0, first=-1).ok
 
 
-def test_a_surrounding_deadline_holds() -> None:
+def test_a_surrounding_deadline_applies() -> None:
     """`deadline()` bounds the run, and the result names it."""
     with deadline(0.3):
         result = run_command(shell("sleep 60"), idle=30, total=60)
@@ -110,7 +110,7 @@ def test_the_current_token_stops_it() -> None:
     assert group_is_gone(seen[0])
 
 
-def test_cancel_beats_a_limit_and_is_no_timeout() -> None:
+def test_a_cancel_is_not_a_timeout() -> None:
     """The first reason wins: a cancel is reported as one."""
     token = CancelToken()
     with iter_command(shell("echo hi; sleep 60"), cancel=token, idle=10) as stream:
@@ -123,8 +123,8 @@ def test_cancel_beats_a_limit_and_is_no_timeout() -> None:
 
 
 @pytest.mark.parametrize("again", [False, True])
-def test_an_opening_signal_never_outruns_the_reason(again: bool) -> None:
-    """A stop may begin with another signal: it comes before SIGTERM, also the second time, and whatever it does."""
+def test_an_opening_signal_never_precedes_the_reason(again: bool) -> None:
+    """A stop may send another signal before SIGTERM, also a second time; the reason is set first."""
     trap = "trap 'echo hup' HUP; trap '' TERM; echo hi; while :; do sleep 0.02; done"
     with iter_command(shell(trap if again else "echo hi; sleep 60"), idle=10, grace=0.5) as stream:
         next(stream)
@@ -138,16 +138,16 @@ def test_an_opening_signal_never_outruns_the_reason(again: bool) -> None:
 
 
 def test_a_result_line_ends_the_run_of_a_program_that_lingers() -> None:
-    """Once the result is said, the program has `linger` seconds to end; then it is stopped, and the run is complete."""
-    begun = monotonic()
+    """After its result line the program has `linger` seconds to exit; then it is stopped, and the run is complete."""
+    started = monotonic()
     result = run_command(json_lines(SESSION, TEXT, RESULT, then="sleep 60"), format="claude", idle=30, linger=0.3)
-    assert 0.3 <= monotonic() - begun < 0.3 + SLACK
+    assert 0.3 <= monotonic() - started < 0.3 + SLACK
     assert (result.outcome, result.text, result.session_id) == ("completed", "Hello", "s1")
     assert (result.stopped, result.exit_code, result.limit) == (True, None, None)
 
 
 def test_completion_is_never_revoked_by_a_later_stop() -> None:
-    """A cancel that comes behind the result changes nothing (T5)."""
+    """A cancel after the result changes nothing (T5)."""
     token = CancelToken()
     with iter_command(json_lines(TEXT, RESULT, then="sleep 60"), format="claude", linger=30, cancel=token) as stream:
         assert next(stream).text == "Hello"
@@ -157,8 +157,8 @@ def test_completion_is_never_revoked_by_a_later_stop() -> None:
     assert stream.result.ok
 
 
-def test_a_result_said_during_the_grace_does_not_undo_the_timeout() -> None:
-    """What a stopped program prints at last is kept, and does not make it a success."""
+def test_a_result_during_the_grace_does_not_undo_the_timeout() -> None:
+    """The last output of a stopped program is kept, and does not make the run a success."""
     code = f"""
         signal.signal(signal.SIGTERM, lambda *_: (say({RESULT!r}), sys.exit(0)))
         say({TEXT!r})
@@ -169,9 +169,9 @@ def test_a_result_said_during_the_grace_does_not_undo_the_timeout() -> None:
     assert RESULT in result.stdout
 
 
-@pytest.mark.parametrize("noise", [STATUS, "no JSON at all", '{"type":"novel"}'])
+@pytest.mark.parametrize("noise", [STATUS, "not JSON", '{"type":"novel"}'])
 def test_signals_do_not_rearm_in_a_format(noise: str) -> None:
-    """With a format only real output counts: heartbeats on stdout and chatter on stderr do not (R3, B154)."""
+    """R3, B154: with a format only real output counts: heartbeats on stdout and lines on stderr do not."""
     script = f"echo '{TEXT}'; while :; do echo '{noise}'; echo chatter >&2; sleep 0.05; done"
     result = run_command(shell(script), format="claude", idle=0.4)
     assert result.limit == "idle"
@@ -183,7 +183,7 @@ def test_signals_do_not_rearm_in_a_format(noise: str) -> None:
 
 
 def test_instants_are_seconds_since_the_start() -> None:
-    """In the result, in its report, and in what `on_stall` is told: none of them is a reading of the monotonic clock."""
+    """The instants in the result, in its report and in the argument of `on_stall` count from the start."""
     told: list[Stall] = []
     argv = shell("sleep 0.2; echo one; sleep 0.1; echo two; sleep 60")
     result = run_command(argv, idle=0.5, first=20, on_stall=told.append)
@@ -201,8 +201,8 @@ def test_instants_are_seconds_since_the_start() -> None:
     assert silent.diagnosis.first_output_at is None
 
 
-def test_a_silent_tool_is_named_and_may_have_longer() -> None:
-    """A tool call that runs in silence: named in the diagnosis, and given `tool_timeout` if that is set."""
+def test_a_silent_tool_is_named_and_may_take_longer() -> None:
+    """A silent tool call is named in the diagnosis, and may take `tool_timeout` if that is set."""
     argv = json_lines(SESSION, TOOL, then=f"sleep 0.7; echo '{TEXT}'; echo '{RESULT}'")
     assert run_command(argv, format="claude", idle=0.3, tool_timeout=10).ok
     result = run_command(argv, format="claude", idle=0.3)
@@ -214,7 +214,7 @@ def test_a_silent_tool_is_named_and_may_have_longer() -> None:
 
 
 def test_the_evidence_is_from_before_the_kill() -> None:
-    """Output tail and the living tree, with states, are in the result."""
+    """The result has the end of the output, and the process tree with states from before the kill."""
     result = run_command(shell("echo out; echo err >&2; sleep 60 & sleep 60"), idle=0.3)
     assert result.evidence is not None
     assert (result.evidence.stdout, result.evidence.stderr) == ("out\n", "err\n")
@@ -226,7 +226,7 @@ def test_the_evidence_is_from_before_the_kill() -> None:
 
 
 def test_on_stall_runs_before_the_stop() -> None:
-    """`on_stall` sees the living process, and what is known; the stop comes behind it."""
+    """`on_stall` runs while the process is alive; the stop follows."""
     seen: list[tuple[Stall, bool]] = []
 
     def look(stall: Stall) -> None:
@@ -242,7 +242,7 @@ def test_on_stall_runs_before_the_stop() -> None:
 
 
 def test_on_stall_is_for_limits_only() -> None:
-    """A run that completes, or is cancelled, is no stall."""
+    """A run that completes, or is cancelled, does not call `on_stall`."""
     calls: list[Stall] = []
     run_command(shell("echo hi"), idle=5, on_stall=calls.append)
     run_command(json_lines(RESULT, then="sleep 60"), format="claude", linger=0.1, on_stall=calls.append)
@@ -252,7 +252,7 @@ def test_on_stall_is_for_limits_only() -> None:
 
 
 def test_an_on_stall_that_raises_does_not_keep_the_program_alive(caplog: pytest.LogCaptureFixture) -> None:
-    """A broken hook does not stop the stop; it is logged."""
+    """An exception of `on_stall` is logged, and the program is stopped."""
 
     def broken(_stall: Stall) -> None:
         raise ValueError("broken")
@@ -263,7 +263,7 @@ def test_an_on_stall_that_raises_does_not_keep_the_program_alive(caplog: pytest.
 
 
 def test_the_last_event_of_a_timeout_is_done() -> None:
-    """An error with the sentence and the diagnosis, then one done, then nothing."""
+    """After a timeout come `error`, with sentence and diagnosis, and one `done`."""
     with iter_command(shell("echo hi; sleep 60"), idle=0.2) as stream:
         text, error, done = stream
     assert (text.text, error.kind, error.error_code, done) == ("hi\n", Kind.ERROR, "timeout", Event.done("timeout"))
@@ -281,13 +281,13 @@ def test_the_result_is_plain_data() -> None:
 
 
 def test_five_megabytes_without_a_newline() -> None:
-    """A line that never ends is read, counted and kept."""
+    """A line without an end is read, counted and kept."""
     result = run_command(shell("head -c 5000000 /dev/zero | tr '\\0' x"), idle=10)
     assert (result.ok, len(result.text), len(result.stdout)) == (True, 5_000_000, 65536)
 
 
 def test_half_lines_and_bad_bytes() -> None:
-    """What was not finished, or is no UTF-8, is still there."""
+    """Incomplete lines and invalid UTF-8 are kept."""
     result = run_command(shell("printf 'a\\377b\\nhalf'; printf 'err' >&2; sleep 60"), idle=0.3)
     assert (result.text, result.stdout, result.stderr) == ("a\ufffdb\nhalf", "a\ufffdb\nhalf", "err")
 
@@ -301,7 +301,7 @@ def test_at_one_instant_the_wider_limit_wins() -> None:
 
 
 def test_the_clock_of_a_finished_run_only_lingers() -> None:
-    """Pure: behind the result neither first nor idle fires."""
+    """Pure: after the result neither `first` nor `idle` fires."""
     clock = CommandClock(CommandLimits(first=1, idle=1, linger=3), 0)
     clock.observe(0.5, Event.done(), counts=False)
     assert clock.due(3, Activity.IDLE, None) == 0.5
@@ -309,7 +309,7 @@ def test_the_clock_of_a_finished_run_only_lingers() -> None:
 
 
 def test_a_late_wake_up_is_excused_for_first_and_idle_alike() -> None:
-    """Pure: the lateness and a moment more are taken off both, and not off the whole run."""
+    """Pure: the delay and 0.25 s more are subtracted from both, not from `total`."""
     clock = CommandClock(CommandLimits(first=5, total=20), 0)
     clock.excuse(9, 4)
     assert clock.due(9, Activity.IDLE, None) == LATE_SECONDS
@@ -322,7 +322,7 @@ def test_a_late_wake_up_is_excused_for_first_and_idle_alike() -> None:
 
 
 def test_a_frame_satisfies_first_only_if_told() -> None:
-    """Pure: a start-up limit looks for any frame of the format, not for noise (R26)."""
+    """Pure: a start-up limit ends at any frame of the format, not at noise (R26)."""
     for frames, limit in ((True, None), (False, "first")):
         clock = CommandClock(CommandLimits(first=2, frames=frames), 0)
         clock.observe(1, Event(kind=Kind.UNKNOWN), counts=False)

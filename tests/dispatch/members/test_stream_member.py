@@ -1,4 +1,4 @@
-"""Chat endpoints as members: one timer only, what counts, what is cut, and what that says of the remote side."""
+"""Chat endpoints as members: which events count, the only timer, error codes, and stops."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -30,7 +30,7 @@ def run(dispatcher: Dispatcher, *members: Any, **options: Any) -> tuple[list[Mem
 
 
 def test_an_answer(dispatcher: Dispatcher, streamguard_gateway: Callable[..., Gateway]) -> None:
-    """Text is output, usage is not; `done` tells usage and finish reason; the request holds the prompt."""
+    """Text is output, usage is not; `done` has usage and finish reason; the request has the prompt."""
     gateway = streamguard_gateway(["reasoning Hm.", *ANSWER])
     events, outcome = run(dispatcher, StreamMember("a", gateway.url, model="m"))
     thinking, *words, done = [event for event in of(events, "a") if event.kind != "status"]
@@ -46,7 +46,7 @@ def test_an_answer(dispatcher: Dispatcher, streamguard_gateway: Callable[..., Ga
 def test_a_silent_endpoint_is_stopped_and_the_server_sees_it(
     dispatcher: Dispatcher, streamguard_gateway: Callable[..., Gateway]
 ) -> None:
-    """R28: the connection is closed at the output timeout; that the remote work has ended is not claimed."""
+    """R28: the output timeout closes the connection; the response does not claim that the remote work ended."""
     gateway = streamguard_gateway(["chat Hello", "stall"])
     events, outcome = run(dispatcher, StreamMember("a", gateway.url, model="m"))
     assert (outcome["a"].status, outcome["a"].reason, outcome["a"].text) == ("failed", "timeout", "Hello")
@@ -71,7 +71,7 @@ def test_comments_are_signals_and_no_output(dispatcher: Dispatcher, streamguard_
 def test_there_is_no_second_timer(
     dispatcher: Dispatcher, streamguard_gateway: Callable[..., Gateway], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """T36: neither the stream's own limits nor the environment's fire, and it asks once; only the turn's timer counts."""
+    """T36: the default limits of streams, and those of the environment, do not fire; there is one request."""
     monkeypatch.setenv("STREAMGUARD_IDLE", "0.1")
     monkeypatch.setenv("STREAMGUARD_TOTAL", "0.2")
     gateway = streamguard_gateway(["wait 0.4", *ANSWER])
@@ -83,7 +83,7 @@ def test_there_is_no_second_timer(
 
 
 def test_explicit_limits_are_the_streams_own(dispatcher: Dispatcher, streamguard_gateway: Callable[..., Gateway]) -> None:
-    """T36: limits and retries that are asked for are used, and their failure is the stream's, not the turn's timeout."""
+    """T36: limits and retries that are given apply; their failure is the stream's, not the turn's timeout."""
     gateway = streamguard_gateway(["comment hello", "stall"])
     member = StreamMember("a", gateway.url, model="m", timeouts=Timeouts(idle=0.1, first=0.1), retry=1)
     _, outcome = run(dispatcher, member, output_timeout=20)
@@ -94,7 +94,7 @@ def test_explicit_limits_are_the_streams_own(dispatcher: Dispatcher, streamguard
 def test_the_start_up_limit_bounds_each_phase_before_the_first_chunk(
     dispatcher: Dispatcher, streamguard_gateway: Callable[..., Gateway]
 ) -> None:
-    """R26: `first=` has a word of its own, and does not touch a stream that has begun."""
+    """R26: `first=` has an error code of its own, and does not end a stream that has started."""
     gateway = streamguard_gateway(["stall"], ["chat Hello", "wait 0.4", *ANSWER[1:]])
     _, outcome = run(dispatcher, StreamMember("a", gateway.url, model="m"), output_timeout=20, first=0.2)
     assert (outcome["a"].status, outcome["a"].reason) == ("failed", "startup_timeout")
@@ -117,7 +117,7 @@ def test_the_start_up_limit_bounds_each_phase_before_the_first_chunk(
 def test_failures_have_their_own_codes(
     dispatcher: Dispatcher, streamguard_gateway: Callable[..., Gateway], script: list[str], reason: str
 ) -> None:
-    """Each way to fail is a failure with its word, the sentence of the error, and one `error` and one `done`."""
+    """Each failure has its code, the sentence of the error, one `error` and one `done`."""
     gateway = streamguard_gateway(script)
     events, outcome = run(dispatcher, StreamMember("a", gateway.url, model="m"), says("b", "x"), output_timeout=20)
     assert (outcome["a"].status, outcome["a"].reason, outcome["b"].status) == ("failed", reason, "completed")
@@ -127,7 +127,7 @@ def test_failures_have_their_own_codes(
 
 
 def test_a_user_stop_cuts_the_connection(dispatcher: Dispatcher, streamguard_gateway: Callable[..., Gateway]) -> None:
-    """A stopped endpoint is cancelled, its connection closed, and no error is told."""
+    """A user's stop closes the connection; the response is cancelled, without `error`."""
     gateway = streamguard_gateway(["chat Hello", "stall"])
     with dispatcher.stream("c", [StreamMember("a", gateway.url, model="m")], "p") as stream:
         next(stream)
@@ -140,7 +140,7 @@ def test_a_user_stop_cuts_the_connection(dispatcher: Dispatcher, streamguard_gat
 
 
 def test_pieces_of_tool_calls_are_output(dispatcher: Dispatcher, streamguard_gateway: Callable[..., Gateway]) -> None:
-    """A tool call's arguments re-arm the timer as text does, with the tool's name and id."""
+    """Pieces of a tool call's arguments are output, with the tool's name and id."""
     call = '{"index": 0, "id": "t1", "function": {"name": "look", "arguments": "{}"}}'
     gateway = streamguard_gateway([f'event {{"choices": [{{"delta": {{"tool_calls": [{call}]}}}}]}}', *ANSWER[2:]])
     events, _ = run(dispatcher, StreamMember("a", gateway.url, payload=lambda prompt: {"ask": prompt}))
@@ -150,7 +150,7 @@ def test_pieces_of_tool_calls_are_output(dispatcher: Dispatcher, streamguard_gat
 
 
 @pytest.mark.parametrize("options", [{}, {"model": "m", "payload": dict}])
-def test_a_member_says_what_to_ask(options: dict[str, Any]) -> None:
+def test_exactly_one_of_model_and_payload(options: dict[str, Any]) -> None:
     """Exactly one of `model` and `payload` is needed."""
     with pytest.raises(UsageError):
         StreamMember("a", "http://127.0.0.1:1", **options)

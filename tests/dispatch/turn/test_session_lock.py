@@ -15,7 +15,7 @@ def waiting_thread(ticket: Ticket, token: CancelToken, results: list[tuple[str, 
 
 
 def test_the_line_is_served_in_order() -> None:
-    """A session lock is first come, first served, one at a time; other sessions are not concerned."""
+    """The turns of one session get it one at a time, first in, first out; other sessions do not wait."""
     locks, token = SessionLocks(), CancelToken()
     results: list[tuple[str, Entrance]] = []
     tickets = [locks.queue_up("s") for _ in range(4)]
@@ -31,7 +31,7 @@ def test_the_line_is_served_in_order() -> None:
 
 
 def test_releasing_twice_serves_only_the_next_one() -> None:
-    """Release is idempotent: the second one does not let a third in beside the second."""
+    """Release is idempotent: a second release does not serve a third ticket."""
     locks, token = SessionLocks(), CancelToken()
     first, second, third = (locks.queue_up("s") for _ in range(3))
     assert first.wait(token) is Entrance.YOURS
@@ -42,7 +42,7 @@ def test_releasing_twice_serves_only_the_next_one() -> None:
 
 
 def test_a_stopped_wait_leaves_the_line() -> None:
-    """T27: a turn that is stopped while it waits is told so, and is no place in the line any more."""
+    """T27: a turn that is stopped while it waits gets `STOPPED`, and leaves the line."""
     locks, stopped, token = SessionLocks(), CancelToken(), CancelToken()
     first, second, third = (locks.queue_up("s") for _ in range(3))
     results: list[tuple[str, Entrance]] = []
@@ -56,8 +56,8 @@ def test_a_stopped_wait_leaves_the_line() -> None:
     assert third.wait(token) is Entrance.YOURS
 
 
-def test_a_stop_in_the_instant_of_being_served_passes_the_session_on() -> None:
-    """A ticket that was served and stopped at once gives the session to the next one."""
+def test_a_ticket_stopped_when_it_is_served_passes_the_session_on() -> None:
+    """A ticket that is served and stopped at the same time gives the session to the next one."""
     locks, stopped = SessionLocks(), CancelToken()
     first, second = locks.queue_up("s"), locks.queue_up("s")
     stopped.cancel("timeout")
@@ -65,8 +65,8 @@ def test_a_stop_in_the_instant_of_being_served_passes_the_session_on() -> None:
     assert second.wait(CancelToken()) is Entrance.YOURS
 
 
-def test_an_abandoned_session_is_nobodys_until_its_holder_is_gone() -> None:
-    """T34: who waits, and who comes, is told to begin anew; once the holder has left after all, it is a session again."""
+def test_an_abandoned_session_is_not_resumed_until_its_holder_ends() -> None:
+    """T34: waiting and later turns get `ABANDONED` until the holder releases the session."""
     locks, token = SessionLocks(), CancelToken()
     holder, waiter = locks.queue_up("s"), locks.queue_up("s")
     locks.abandon("s")
@@ -76,7 +76,7 @@ def test_an_abandoned_session_is_nobodys_until_its_holder_is_gone() -> None:
     assert locks.queue_up("s").wait(token) is Entrance.YOURS
 
 
-def test_abandoning_what_nobody_holds_changes_nothing() -> None:
+def test_abandoning_a_free_session_changes_nothing() -> None:
     """A session that was released in the meantime is not abandoned."""
     locks = SessionLocks()
     locks.abandon("s")

@@ -1,4 +1,4 @@
-"""The timer among threads, and its supervisor. What is due when is in test_output_timeout.py."""
+"""The timer with threads, and its supervisor. When a timer is due is tested in test_output_timeout.py."""
 
 import math
 import queue
@@ -19,7 +19,7 @@ TEXT = Event(kind=Kind.TEXT, text="x")
 
 
 class Probe(ActivityProbe):
-    """A probe that answers what it is told to, and notes when it is asked."""
+    """A probe with scripted answers, which counts its samples."""
 
     def __init__(self, *answers: Activity) -> None:
         super().__init__(1)
@@ -36,7 +36,7 @@ class Probe(ActivityProbe):
 
 
 class Fired:
-    """Takes diagnoses."""
+    """Collects diagnoses."""
 
     def __init__(self) -> None:
         self.diagnoses: list[Diagnosis] = []
@@ -55,7 +55,7 @@ def supervisor() -> Any:
 
 
 def test_it_fires_once_within_a_tenth_of_a_second(supervisor: Supervisor) -> None:
-    """R5: it fires at the timeout, never before, exactly once, however often it is asked afterwards."""
+    """R5: it fires at the timeout, never before, exactly once, however often it is checked."""
     fired = Fired()
     timer = Timer(TurnLimits(output_timeout=0.2), fired)
     supervisor.watch(timer)
@@ -69,8 +69,8 @@ def test_it_fires_once_within_a_tenth_of_a_second(supervisor: Supervisor) -> Non
     assert fired.diagnoses[0].process_alive
 
 
-def test_an_early_look_only_waits() -> None:
-    """R5: the measurement decides; asking early returns the time that is left."""
+def test_an_early_check_only_waits() -> None:
+    """R5: an early check returns the time that is left."""
     fired = Fired()
     timer = Timer(TurnLimits(output_timeout=5), fired)
     assert 0 < timer.check() <= 5
@@ -78,8 +78,8 @@ def test_an_early_look_only_waits() -> None:
 
 
 @pytest.mark.parametrize("timeout", [0, -1])
-def test_switched_off_nothing_watches(supervisor: Supervisor, timeout: float) -> None:
-    """R2, T26: 0 arms nothing: there is not even a thread."""
+def test_a_disabled_timer_is_not_watched(supervisor: Supervisor, timeout: float) -> None:
+    """R2, T26: 0 arms nothing, and starts no thread."""
     timer = Timer(TurnLimits(output_timeout=timeout), Fired())
     before = threading.active_count()
     supervisor.watch(timer)
@@ -88,7 +88,7 @@ def test_switched_off_nothing_watches(supervisor: Supervisor, timeout: float) ->
 
 
 def test_close_waits_for_a_firing_and_nothing_fires_afterwards() -> None:
-    """T4: `close()` while it fires neither deadlocks nor lets anything fire once it has returned."""
+    """T4: `close()` during a firing neither deadlocks nor lets anything fire after it returned."""
     inside: queue.SimpleQueue[None] = queue.SimpleQueue()
     order = []
 
@@ -109,8 +109,8 @@ def test_close_waits_for_a_firing_and_nothing_fires_afterwards() -> None:
     assert timer.check() == math.inf
 
 
-def test_closed_it_never_fires() -> None:
-    """R8: after `close()`, idempotent, nothing fires and no output re-arms it."""
+def test_a_closed_timer_never_fires() -> None:
+    """R8: `close()` is idempotent; after it nothing fires, and no output re-arms the timer."""
     fired = Fired()
     timer = Timer(TurnLimits(output_timeout=0.001), fired)
     timer.close()
@@ -121,8 +121,8 @@ def test_closed_it_never_fires() -> None:
     assert fired.diagnoses == []
 
 
-def test_what_comes_after_the_firing_does_not_revive_it() -> None:
-    """T3: an output behind the decision changes nothing."""
+def test_output_after_the_firing_does_not_revive_it() -> None:
+    """T3: output after the firing changes nothing."""
     fired = Fired()
     timer = Timer(TurnLimits(output_timeout=0.001), fired)
     time.sleep(0.005)
@@ -132,8 +132,8 @@ def test_what_comes_after_the_firing_does_not_revive_it() -> None:
     assert fired.diagnoses[0].last_output_at is None
 
 
-def test_a_busy_process_is_looked_at_twice_and_defers_to_twice_the_timeout(supervisor: Supervisor) -> None:
-    """R6, T11: busy at the timeout defers it; at twice the timeout it fires, and says what was measured."""
+def test_a_busy_process_is_sampled_twice_and_defers_to_twice_the_timeout(supervisor: Supervisor) -> None:
+    """R6, T11: a busy process defers the firing to twice the timeout; the diagnosis has the measured rate."""
     fired, probe = Fired(), Probe(Activity.BUSY)
     timer = Timer(TurnLimits(output_timeout=0.2), fired)
     timer.set_probe(probe, 1)
@@ -158,7 +158,7 @@ def test_only_busy_defers(supervisor: Supervisor, activity: Activity) -> None:
 
 
 def test_a_late_unregister_does_not_remove_the_second_attempts_probe() -> None:
-    """T28: the first attempt's process says late that it is gone; the second one's is still measured."""
+    """T28: a late end of the first attempt's process does not remove the probe of the second one."""
     timer = Timer(TurnLimits(output_timeout=1), Fired())
     first, second = Probe(Activity.BUSY), Probe(Activity.BUSY)
     timer.set_probe(first, 1)
@@ -169,20 +169,20 @@ def test_a_late_unregister_does_not_remove_the_second_attempts_probe() -> None:
     assert timer.probe is None
 
 
-def test_held_back_by_us_it_does_not_run() -> None:
-    """T1: while the member is held back by a slow reader, its clock stands still."""
+def test_a_paused_timer_does_not_run() -> None:
+    """T1: while the member waits for a slow reader, its clock stands still."""
     fired = Fired()
     timer = Timer(TurnLimits(output_timeout=0.1), fired)
     timer.pause()
     time.sleep(0.2)
-    assert 0 < timer.check() < math.inf  # it asks again: the pause may be over by then
+    assert 0 < timer.check() < math.inf  # it is checked again: the pause may be over by then
     timer.resume()
     assert 0 < timer.check() <= 0.1
     assert fired.diagnoses == []
 
 
 def test_one_slow_timer_does_not_hold_up_the_others_for_long(supervisor: Supervisor) -> None:
-    """T9: one thread asks all timers; each fires at its own time."""
+    """T9: one thread checks all timers; each fires at its own time."""
     fired = [Fired() for _ in range(20)]
     timers = [Timer(TurnLimits(output_timeout=0.1 + number / 200), fire) for number, fire in enumerate(fired)]
     for timer in timers:
@@ -193,7 +193,7 @@ def test_one_slow_timer_does_not_hold_up_the_others_for_long(supervisor: Supervi
 
 
 def test_the_longest_silence_is_between_outputs() -> None:
-    """Telemetry's longest time without output counts from the start, between outputs, and up to now."""
+    """The longest silence counts from the start, between outputs, and until now."""
     timer = Timer(TurnLimits(output_timeout=10), Fired())
     time.sleep(0.05)
     timer.observe(TEXT)
@@ -203,13 +203,13 @@ def test_the_longest_silence_is_between_outputs() -> None:
     assert timer.longest_silence(timer.started + 1000) > 900
 
 
-def test_a_look_in_the_middle_of_a_pause_is_not_the_last_one(supervisor: Supervisor) -> None:
-    """A supervisor that looks just while an event is handed over looks again: a silent member is stopped all the same."""
+def test_a_check_during_a_pause_is_not_the_last_one(supervisor: Supervisor) -> None:
+    """A check during a pause is followed by another one: a silent member is stopped."""
     fired = Fired()
     timer = Timer(TurnLimits(output_timeout=0.2), fired)
     timer.pause()
     supervisor.watch(timer)
-    time.sleep(0.05)  # it has looked, and the timer was paused
+    time.sleep(0.05)  # it was checked during the pause
     timer.resume()
     wait_until(lambda: fired.diagnoses, 5)
     assert fired.diagnoses[0].silence >= 0.2

@@ -1,4 +1,4 @@
-"""One member's turn, on real threads: events, first-wins, custody, the one start-up retry, what cannot be stopped."""
+"""One member's turn on real threads: events, its one end, session locks, the start-up retry, abandoned members."""
 
 import random
 import threading
@@ -19,7 +19,7 @@ from streamguard.dispatch._turn.turn import Turn
 from ...helpers import wait_until
 from ..scripted import Q, Scripted, Stuck, hangs, kinds, of, says, text
 
-FIRST_FAILED = [Event.failure("nothing came", STARTUP_TIMEOUT), Event.done(STARTUP_TIMEOUT)]
+FIRST_FAILED = [Event.failure("no frame", STARTUP_TIMEOUT), Event.done(STARTUP_TIMEOUT)]
 
 
 def session(name: str) -> Event:
@@ -38,7 +38,7 @@ def run(dispatcher: Dispatcher, *members: Any, **options: Any) -> tuple[list[Mem
 
 
 def test_the_events_of_a_turn_that_completes(dispatcher: Dispatcher) -> None:
-    """T33: what the member said, in order, then one `done`; the text is the answer."""
+    """T33: the member's events arrive in order, then one `done`; the text is the answer."""
     events, outcome = run(dispatcher, says("a", "one ", "two"))
     assert kinds(of(events, "a")) == ["text", "text", "done"]
     assert outcome["a"].text == "one two"
@@ -47,7 +47,7 @@ def test_the_events_of_a_turn_that_completes(dispatcher: Dispatcher) -> None:
 
 
 def test_the_events_of_a_turn_that_times_out(dispatcher: Dispatcher) -> None:
-    """R18: the member's events, then `error` with sentence and diagnosis, then `done("timeout")`, each once."""
+    """R18: after the member's events come `error`, with sentence and diagnosis, and `done("timeout")`, each once."""
     events, outcome = run(dispatcher, hangs("a", "so far"))
     text, error, done = of(events, "a")
     assert (text.text, error.kind, done.kind) == ("so far", Kind.ERROR, Kind.DONE)
@@ -57,8 +57,8 @@ def test_the_events_of_a_turn_that_times_out(dispatcher: Dispatcher) -> None:
     assert outcome["a"].text == "so far"
 
 
-def test_the_last_events_come_behind_the_committed_response(dispatcher: Dispatcher) -> None:
-    """R18: when `error` and `done` are read, the response is on record as failed."""
+def test_the_last_events_come_after_the_committed_response(dispatcher: Dispatcher) -> None:
+    """R18: when `error` and `done` are read, the response is recorded as failed."""
     with dispatcher.stream("c", [hangs("a")], "p", output_timeout=0.1) as stream:
         for event in stream:
             assert event.event.kind in (Kind.ERROR, Kind.DONE)
@@ -66,8 +66,8 @@ def test_the_last_events_come_behind_the_committed_response(dispatcher: Dispatch
             assert (response.status, response.reason) == ("failed", "timeout")
 
 
-def test_the_diagnosis_says_what_was_known(dispatcher: Dispatcher) -> None:
-    """R7: silence, first and last output and its kind, the last signal, phase, turn, stop; seconds since the turn began."""
+def test_the_diagnosis_of_a_timeout(dispatcher: Dispatcher) -> None:
+    """R7: it has silence, first and last output, last signal, phase, turn and stop; instants count from the start."""
     _, outcome = run(dispatcher, hangs("a", "one", beat=Kind.SIGNAL))
     diagnosis = outcome["a"].diagnosis
     assert diagnosis is not None
@@ -86,7 +86,7 @@ def test_the_diagnosis_says_what_was_known(dispatcher: Dispatcher) -> None:
 
 
 def test_completion_before_a_late_stop_stays_a_success(dispatcher: Dispatcher) -> None:
-    """T5: a member that lingers behind its `done` is stopped or not: response, turn, queue and signal say success."""
+    """T5: a member that lingers after its `done` is stopped or not: response, turn, queue and signal say success."""
 
     def lingers(prompt: str, context: TurnContext) -> Iterator[Event]:
         try:
@@ -111,10 +111,8 @@ def test_completion_before_a_late_stop_stays_a_success(dispatcher: Dispatcher) -
     )
 
 
-def test_a_stop_that_came_too_late_makes_its_diagnosis_void(
-    dispatcher: Dispatcher, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """T7: the timer fires in the instant in which the turn is settled: there is no trace of a timeout."""
+def test_a_stop_that_is_too_late_makes_its_diagnosis_void(dispatcher: Dispatcher, monkeypatch: pytest.MonkeyPatch) -> None:
+    """T7: if the timer's stop returns False, nothing records a timeout."""
     slots = dispatcher._services.slots
     real, refused = slots.stop, []
 
@@ -140,8 +138,8 @@ def test_nothing_of_a_turn_stays_in_the_table(dispatcher: Dispatcher) -> None:
     assert [slots.active("c", name) for name in "abc"] == [None, None, None]
 
 
-def test_what_runs_in_a_finalizer_or_a_signal_handler_takes_no_lock(dispatcher: Dispatcher) -> None:
-    """The collector may drop a stream, and a signal handler cancel a token, while this thread holds the slots' lock."""
+def test_finalizers_and_signal_handlers_take_no_lock(dispatcher: Dispatcher) -> None:
+    """In a thread that holds the slots' lock a stream may be dropped, and a token cancelled."""
     token = CancelToken()
     dropped = dispatcher.stream("c", [hangs("a", "x")], "p")
     cancelled = dispatcher.stream("d", [hangs("a", "x")], "p", cancel=token)
@@ -155,31 +153,31 @@ def test_what_runs_in_a_finalizer_or_a_signal_handler_takes_no_lock(dispatcher: 
 
 
 def test_a_failure_before_a_stop_stays_that_failure(dispatcher: Dispatcher) -> None:
-    """The first one wins: a member that said `error` and then hangs has failed by its own code, and is let go of soon."""
+    """The first end wins: a member that sends `error` and then hangs fails with its own code, half a second later."""
     member = Scripted("a", [text("x"), Event.failure("quota", "http_429"), 1.0])
     events, outcome = run(dispatcher, member)
     assert kinds(of(events, "a")) == ["text", "error", "done"]
     assert (outcome["a"].status, outcome["a"].reason, outcome["a"].message) == ("failed", "http_429", "quota")
 
 
-def test_what_comes_behind_an_error_is_dropped(dispatcher: Dispatcher) -> None:
-    """T3: once the turn is settled nothing of the member's counts, nor is it told."""
+def test_events_after_an_error_are_dropped(dispatcher: Dispatcher) -> None:
+    """T3: after the turn's end the member's events are dropped."""
     member = Scripted("a", [text("x"), Event.failure("quota", "http_429"), text("late"), Event.done()])
     events, outcome = run(dispatcher, member)
     assert kinds(of(events, "a")) == ["text", "error", "done"]
     assert (outcome["a"].text, outcome["a"].reason) == ("x", "http_429")
 
 
-def test_what_a_member_raises_is_its_failure(dispatcher: Dispatcher) -> None:
-    """T33: a provider that raises gets one `error` and one `done`; the original is in the message, not in the reason."""
+def test_an_exception_of_a_member_is_its_failure(dispatcher: Dispatcher) -> None:
+    """T33: a member that raises gets one `error` and one `done`; the exception is in the message, not in the reason."""
     events, outcome = run(dispatcher, Scripted("a", [text("x"), ValueError("no such model")]))
     assert kinds(of(events, "a")) == ["text", "error", "done"]
     assert (outcome["a"].reason, outcome["a"].turn_reason) == ("provider_error", "provider_execution_failed")
     assert outcome["a"].message == "ValueError: no such model"
 
 
-def test_a_run_that_just_ends_is_no_success(dispatcher: Dispatcher) -> None:
-    """R17: without a `done` the turn is interrupted, and the queue counts a failure."""
+def test_a_run_without_done_is_interrupted(dispatcher: Dispatcher) -> None:
+    """R17: without `done` the turn is interrupted, and the queue counts a failure."""
     events, outcome = run(dispatcher, Scripted("a", [text("x")]))
     assert kinds(of(events, "a")) == ["text", "error", "done"]
     assert (outcome["a"].turn_status, outcome["a"].turn_reason) == ("interrupted", "ended_without_done")
@@ -187,7 +185,7 @@ def test_a_run_that_just_ends_is_no_success(dispatcher: Dispatcher) -> None:
 
 
 def test_done_with_an_error_code_is_a_failure(dispatcher: Dispatcher) -> None:
-    """R19: the code is the reason everywhere, and the `done` is passed on once, with what it told."""
+    """R19: the code is the reason everywhere, and `done` is passed on once, with its data."""
     events, outcome = run(dispatcher, Scripted("a", [Event.done("max_turns", text="enough", data={"turns": 9})]))
     error, done = of(events, "a")
     assert (error.text, done.error_code, done.data["turns"]) == ("enough", "max_turns", 9)
@@ -195,7 +193,7 @@ def test_done_with_an_error_code_is_a_failure(dispatcher: Dispatcher) -> None:
 
 
 def test_a_slow_reader_never_makes_a_member_look_silent(dispatcher: Dispatcher) -> None:
-    """T1: the member talks, the reader sleeps for three timeouts, the member waits in between: it completes."""
+    """T1: a member that has to wait for three timeouts until its events are read completes."""
     big = "x" * 100_000
     member = says("a", *[big] * 12)
     with dispatcher.stream("c", [member], "p", output_timeout=0.2) as stream:
@@ -207,7 +205,7 @@ def test_a_slow_reader_never_makes_a_member_look_silent(dispatcher: Dispatcher) 
 
 
 def test_without_a_reader_other_members_go_on(dispatcher: Dispatcher) -> None:
-    """Back-pressure is each member's own: one whose events pile up waits, its sibling completes."""
+    """Each member has its own room: one whose events are unread waits, its sibling completes."""
     finished = threading.Event()
 
     def quiet(prompt: str, context: TurnContext) -> str:
@@ -229,8 +227,8 @@ def test_without_a_reader_other_members_go_on(dispatcher: Dispatcher) -> None:
     assert [outcome[name].status for name in "ab"] == ["completed", "completed"]
 
 
-def test_leaving_the_stream_stops_what_runs(dispatcher: Dispatcher) -> None:
-    """Consumer break: leaving the `with` block stops the members, as interrupted, and nothing is left."""
+def test_leaving_the_stream_stops_the_members(dispatcher: Dispatcher) -> None:
+    """Leaving the `with` block stops the members, as interrupted."""
     with dispatcher.stream("c", [hangs("a", "x"), says("b", "y")], "p") as stream:
         for _ in stream:
             break
@@ -253,8 +251,8 @@ def test_an_error_that_waits_for_room_ends_with_its_reader(dispatcher: Dispatche
     assert (stream.outcome["a"].reason, stream.outcome["a"].abandoned) == ("http_429", False)
 
 
-def test_dropping_the_stream_stops_what_runs(dispatcher: Dispatcher) -> None:
-    """A stream that is only forgotten stops its members as well."""
+def test_dropping_the_stream_stops_the_members(dispatcher: Dispatcher) -> None:
+    """Dropping the last reference to a stream stops its members."""
     stream = dispatcher.stream("c", [hangs("a", "x")], "p")
     execution = stream.execution_id
     next(stream)
@@ -262,8 +260,8 @@ def test_dropping_the_stream_stops_what_runs(dispatcher: Dispatcher) -> None:
     wait_until(lambda: dispatcher.records.turns(execution)[0].terminal_reason == "reader_left")
 
 
-def test_what_cannot_be_stopped_is_left_behind_and_counted(dispatcher: Dispatcher) -> None:
-    """A member in foreign code: the turn ends on time, the thread is counted, what it says later is dropped."""
+def test_a_member_that_cannot_be_stopped_is_abandoned_and_counted(dispatcher: Dispatcher) -> None:
+    """A member blocks in foreign code: the turn ends on time, the thread is counted, and its later events are dropped."""
     member = Stuck("a", text("x"))
     before = abandoned_threads()
     events, outcome = run(dispatcher, member, output_timeout=0.1)
@@ -275,8 +273,8 @@ def test_what_cannot_be_stopped_is_left_behind_and_counted(dispatcher: Dispatche
     assert outcome["a"].text == "x"
 
 
-def test_a_closer_that_hangs_holds_nobody(dispatcher: Dispatcher) -> None:
-    """T2: closers of the user run in a thread of their own; the stop of one member does not hang the dispatch."""
+def test_a_closer_that_hangs_does_not_block_the_dispatch(dispatcher: Dispatcher) -> None:
+    """T2: closers of the user run in a thread of their own: one that hangs does not block the dispatch."""
     free = threading.Event()
 
     class Closing(CallableMember):
@@ -292,8 +290,8 @@ def test_a_closer_that_hangs_holds_nobody(dispatcher: Dispatcher) -> None:
     free.set()
 
 
-def test_our_own_calls_inside_a_member_are_cut_by_themselves(dispatcher: Dispatcher) -> None:
-    """A member's token is the current one in its thread: streams, sessions and calls in it register with it."""
+def test_the_members_token_is_the_current_token(dispatcher: Dispatcher) -> None:
+    """The member's token is the current token in its thread: streams, sessions and calls register with it."""
     tokens = []
 
     def look(prompt: str, context: TurnContext) -> str:
@@ -305,7 +303,7 @@ def test_our_own_calls_inside_a_member_are_cut_by_themselves(dispatcher: Dispatc
 
 
 def test_a_session_is_resumed_by_the_next_turn(dispatcher: Dispatcher) -> None:
-    """The session of the first event is handed to the member's next turn in the conversation; to no other member's."""
+    """The session of the first event goes to the member's next turn in the conversation, and to no other member."""
     member = Scripted("a", [session("s1"), Event.done()], [session("s1"), Event.done()])
     other = Scripted("b", [Event.done()], [Event.done()])
     for _ in range(2):
@@ -316,7 +314,7 @@ def test_a_session_is_resumed_by_the_next_turn(dispatcher: Dispatcher) -> None:
 
 
 def test_the_single_start_up_retry(dispatcher: Dispatcher) -> None:
-    """R27: a resumed session that never began is dropped, and the member runs once more; nothing of the failure is told."""
+    """R27: a resumed session without a frame is dropped, and the member runs once more; the first run leaves no event."""
     member = Scripted("a", [session("s1"), Event.done()], FIRST_FAILED, [session("s2"), text("x"), Event.done()])
     run(dispatcher, member)
     events, outcome = run(dispatcher, member)
@@ -327,7 +325,7 @@ def test_the_single_start_up_retry(dispatcher: Dispatcher) -> None:
 
 
 def test_there_is_no_second_start_up_retry(dispatcher: Dispatcher) -> None:
-    """R27: once. The second start-up timeout is the turn's failure."""
+    """R27: the second start-up timeout is the turn's failure."""
     member = Scripted("a", [session("s1"), Event.done()], FIRST_FAILED, FIRST_FAILED)
     run(dispatcher, member)
     events, outcome = run(dispatcher, member)
@@ -336,8 +334,8 @@ def test_there_is_no_second_start_up_retry(dispatcher: Dispatcher) -> None:
 
 
 @pytest.mark.parametrize("last", [[Event.failure("no", "http_401"), Event.done("http_401")], [Event.done()]])
-def test_what_was_suppressed_is_told_if_there_is_no_retry(dispatcher: Dispatcher, last: list[Event]) -> None:
-    """R27: a resumed session's words before the first frame are held back, and come if the turn is not begun again."""
+def test_held_events_are_delivered_if_there_is_no_retry(dispatcher: Dispatcher, last: list[Event]) -> None:
+    """R27: events before the first frame of a resumed session are held back, and delivered if there is no retry."""
     complaint = Event(kind=Kind.STDERR, text="a complaint")
     member = Scripted("a", [session("s1"), Event.done()], [complaint, *last])
     run(dispatcher, member)
@@ -346,8 +344,8 @@ def test_what_was_suppressed_is_told_if_there_is_no_retry(dispatcher: Dispatcher
     assert len(member.contexts) == 2
 
 
-def test_silence_after_the_beginning_is_never_run_again(dispatcher: Dispatcher) -> None:
-    """R27: one frame, and a start-up code behind it: no second attempt."""
+def test_a_member_that_sent_a_frame_is_never_run_again(dispatcher: Dispatcher) -> None:
+    """R27: a start-up timeout after one frame causes no second attempt."""
     member = Scripted("a", [session("s1"), Event.done()], [session("s1"), *FIRST_FAILED])
     run(dispatcher, member)
     _, outcome = run(dispatcher, member)
@@ -355,7 +353,7 @@ def test_silence_after_the_beginning_is_never_run_again(dispatcher: Dispatcher) 
 
 
 def test_the_timer_spans_the_attempts_of_one_turn(dispatcher: Dispatcher) -> None:
-    """T28: the second attempt gets no new timeout: both together are silent for one timeout."""
+    """T28: the second attempt gets no new timeout: the silence of both counts."""
     member = Scripted("a", [session("s1"), Event.done()], [0.2, *FIRST_FAILED], [0.25, text("late"), Event.done()])
     run(dispatcher, member)
     _, outcome = run(dispatcher, member)
@@ -364,7 +362,7 @@ def test_the_timer_spans_the_attempts_of_one_turn(dispatcher: Dispatcher) -> Non
 
 
 def test_a_turn_that_waits_for_its_session_can_time_out(dispatcher: Dispatcher) -> None:
-    """R1, T27: waiting for custody counts as silence; the wait ends failed/timeout, and leaves the line."""
+    """R1, T27: waiting for the session lock counts as silence; the turn fails with `timeout`, and leaves the line."""
     member = Scripted("a", [session("s1"), Event.done()], [text("never"), Event.done()])
     run(dispatcher, member)
     holder = dispatcher.session_locks.queue_up("s1")
@@ -379,7 +377,7 @@ def test_a_turn_that_waits_for_its_session_can_time_out(dispatcher: Dispatcher) 
 
 
 def test_a_turn_that_waits_for_its_session_can_be_cancelled(dispatcher: Dispatcher) -> None:
-    """T27: a user's stop ends the wait for custody as cancelled, never as completed."""
+    """T27: a user's stop ends the wait for the session lock as cancelled, never as completed."""
     member = Scripted("a", [session("s1"), Event.done()], [text("never"), Event.done()])
     run(dispatcher, member)
     holder = dispatcher.session_locks.queue_up("s1")
@@ -391,8 +389,8 @@ def test_a_turn_that_waits_for_its_session_can_be_cancelled(dispatcher: Dispatch
     holder.release()
 
 
-def test_a_turn_begins_when_its_session_is_free(dispatcher: Dispatcher) -> None:
-    """The session lock: the second turn on a session runs when the first one has let go of it."""
+def test_a_turn_starts_when_its_session_is_free(dispatcher: Dispatcher) -> None:
+    """A turn that waits for its session runs when the session is released."""
     member = Scripted("a", [session("s1"), Event.done()], [text("x"), Event.done()])
     run(dispatcher, member)
     holder = dispatcher.session_locks.queue_up("s1")
@@ -403,7 +401,7 @@ def test_a_turn_begins_when_its_session_is_free(dispatcher: Dispatcher) -> None:
 
 
 def test_an_abandoned_session_is_not_resumed(dispatcher: Dispatcher) -> None:
-    """T34: the thread that could not be stopped may still use its session: the next turn begins a new one."""
+    """T34: a thread that could not be stopped may still use its session: the next turn starts a new one."""
     member = Stuck("a", session("s1"))
     run(dispatcher, member, output_timeout=0.1)
     _, outcome = run(dispatcher, member, output_timeout=0.1)
@@ -414,11 +412,11 @@ def test_an_abandoned_session_is_not_resumed(dispatcher: Dispatcher) -> None:
 
 
 def test_a_prompt_may_be_built_for_each_member(dispatcher: Dispatcher) -> None:
-    """The prompt may be a function of the member's name; what it raises is that member's failure alone."""
-    heard = {}
+    """The prompt may be a function of the member's name; its exception fails that member only."""
+    prompts = {}
 
-    def listen(prompt: str, context: TurnContext) -> str:
-        heard[prompt] = context.turn_id
+    def run_it(prompt: str, context: TurnContext) -> str:
+        prompts[prompt] = context.turn_id
         return ""
 
     def prompt(name: str) -> str:
@@ -426,13 +424,13 @@ def test_a_prompt_may_be_built_for_each_member(dispatcher: Dispatcher) -> None:
             raise LookupError("no template")
         return f"for {name}"
 
-    outcome = dispatcher.dispatch("c", [CallableMember("a", listen), CallableMember("b", listen)], prompt)
-    assert heard == {"for a": outcome["a"].turn_id}
+    outcome = dispatcher.dispatch("c", [CallableMember("a", run_it), CallableMember("b", run_it)], prompt)
+    assert prompts == {"for a": outcome["a"].turn_id}
     assert outcome["b"].message == "LookupError: no template"
 
 
 def test_building_the_prompt_counts_as_silence(dispatcher: Dispatcher) -> None:
-    """R1: the timer stands before the prompt: a function that hangs is timed out, and the phase says where."""
+    """R1: the timer starts before the prompt: a prompt function that hangs times out, in phase `starting`."""
     free = threading.Event()
 
     def prompt(name: str) -> str:
@@ -449,7 +447,7 @@ def test_building_the_prompt_counts_as_silence(dispatcher: Dispatcher) -> None:
 
 
 def test_the_answer_is_bounded(dispatcher: Dispatcher) -> None:
-    """A member that never stops talking does not fill the memory: the answer ends at 4 Mi characters."""
+    """The answer ends at 4 Mi characters: an endless member does not fill the memory."""
     _, outcome = run(dispatcher, says("a", *["x" * 1_000_000] * 6), output_timeout=0)
     assert len(outcome["a"].text) == 4 * 1024 * 1024
 
@@ -460,7 +458,7 @@ class _Wordless(Exception):
 
 
 @pytest.mark.parametrize(
-    ("told", "complaint"),
+    ("events_of_a", "complaint"),
     [
         ([b"bytes"], "must yield Events, got bytes"),
         ([Event.done(b"5")], "Event(error_code=) must be text or None, got bytes"),  # type: ignore[arg-type]
@@ -471,26 +469,26 @@ class _Wordless(Exception):
         ([_Wordless()], "_Wordless"),
     ],
 )
-def test_what_a_member_cannot_mean_fails_its_turn_clearly(dispatcher: Dispatcher, told: list[Any], complaint: str) -> None:
-    """What is no Event, or has a field of another type, ends in one failed turn with a sentence; siblings go on."""
-    events, outcome = run(dispatcher, Scripted("a", told), says("b", "well"))
+def test_an_invalid_event_fails_the_turn_clearly(dispatcher: Dispatcher, events_of_a: list[Any], complaint: str) -> None:
+    """An object that is not an Event, or a field of another type, fails the turn with a sentence; siblings go on."""
+    events, outcome = run(dispatcher, Scripted("a", events_of_a), says("b", "well"))
     assert (outcome["a"].status, outcome["b"].status) == ("failed", "completed")
     assert complaint in outcome["a"].message
     assert kinds(of(events, "a")) == ["error", "done"]
 
 
-def test_what_a_member_means_is_taken(dispatcher: Dispatcher) -> None:
-    """A kind by its word, a number as a name, any mapping as data: it does not fail for its types."""
+def test_near_types_in_an_event_are_converted(dispatcher: Dispatcher) -> None:
+    """A kind may be a string, a name a number, the data any mapping."""
     call = Event(kind="tool_call", tool="t", tool_id=7, data=MappingProxyType({"a": 1}))  # type: ignore[arg-type]
     events, outcome = run(dispatcher, Scripted("a", [call, Event(kind="text", text="x"), Event.done(data=None)]))  # type: ignore[arg-type]
     assert outcome["a"].status == "completed"
-    told, words, _ = of(events, "a")
-    assert (told.kind, told.tool_id, told.data) == (Kind.TOOL_CALL, "7", {"a": 1})
+    call, words, _ = of(events, "a")
+    assert (call.kind, call.tool_id, call.data) == (Kind.TOOL_CALL, "7", {"a": 1})
     assert words.kind is Kind.TEXT
 
 
 @pytest.mark.parametrize(
-    ("said", "complaint"),
+    ("result", "complaint"),
     [
         (None, "must return or yield text or Events, got NoneType"),
         (b"x", "got bytes"),
@@ -498,16 +496,18 @@ def test_what_a_member_means_is_taken(dispatcher: Dispatcher) -> None:
         ([None], "must yield text or Events, got NoneType"),
     ],
 )
-def test_what_a_function_cannot_say_fails_its_turn_clearly(dispatcher: Dispatcher, said: Any, complaint: str) -> None:
-    """A function that returns or yields something else is told what it takes."""
-    _, outcome = run(dispatcher, CallableMember("a", lambda prompt, context: said))
+def test_an_invalid_result_of_a_function_fails_the_turn_clearly(
+    dispatcher: Dispatcher, result: Any, complaint: str
+) -> None:
+    """The message says what a function may return or yield, and what came."""
+    _, outcome = run(dispatcher, CallableMember("a", lambda prompt, context: result))
     assert complaint in outcome["a"].message
 
 
 @pytest.mark.parametrize("grace", ["soon", float("nan"), -1])
 @pytest.mark.parametrize("name", ["stop_grace", "done_grace"])
-def test_a_grace_that_is_no_number_fails_the_turn_before_it_runs(dispatcher: Dispatcher, name: str, grace: Any) -> None:
-    """It is told at once, and records and outcome agree."""
+def test_an_invalid_grace_fails_the_turn_before_it_runs(dispatcher: Dispatcher, name: str, grace: Any) -> None:
+    """The turn fails with a message that names the attribute; records and outcome agree."""
     broken = Scripted("a", [text("x"), Event.done()])
     setattr(broken, name, grace)
     events, outcome = run(dispatcher, broken)
@@ -517,8 +517,8 @@ def test_a_grace_that_is_no_number_fails_the_turn_before_it_runs(dispatcher: Dis
     assert (response.status, response.reason) == (outcome["a"].status, outcome["a"].reason) == ("failed", "dispatch_error")
 
 
-def test_a_fault_behind_the_commit_changes_nothing(dispatcher: Dispatcher, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is on record is what is told; the fault is only logged."""
+def test_a_fault_after_the_commit_changes_nothing(dispatcher: Dispatcher, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Events and outcome say what is recorded; the fault is only logged."""
 
     def broken(*_: object) -> None:
         raise RuntimeError("a fault")
@@ -530,8 +530,8 @@ def test_a_fault_behind_the_commit_changes_nothing(dispatcher: Dispatcher, monke
     assert response.status == "completed"
 
 
-def test_a_fault_behind_the_end_costs_neither_the_slot_nor_the_siblings(dispatcher: Dispatcher) -> None:
-    """Whatever goes wrong while a turn is concluded, there is a `done`, an outcome, and a free slot for the next turn."""
+def test_a_fault_at_the_end_costs_neither_the_slot_nor_the_siblings(dispatcher: Dispatcher) -> None:
+    """A turn whose end fails still has a `done`, an outcome, and a free slot for the next turn."""
     broken = hangs("a", "x")
     broken.stop_grace = "soon"  # type: ignore[assignment]
     events, outcome = run(dispatcher, broken, says("b", "x", "y"), mode="serial")
