@@ -17,9 +17,9 @@ from .options import StreamKeywords, StreamOptions, refuse_unknown
 from .sources.detect import url_of
 from .sources.open_source import OpenSource, SourceHold, can_be_opened, check_source, gives_message, open_source
 from .stream import GuardedStream
-from .upstream.attempt import BodyBlock, Item, Opened, read_response
 from .upstream.cut_off import noting_cut_off
 from .upstream.decode import ObjectDecoder, assembler_of
+from .upstream.response import BodyBlock, Item, Opened, read_response
 from .upstream.retry import before_first_chunk
 
 

@@ -40,8 +40,8 @@ class Recorder:
         self.max_byte_gap: float | None = None
         self.gaps = GapCounts()
         self._summary = summary
-        self.count_abandoned: set[int] = set()
-        """The attempts whose thread could not be woken."""
+        self.abandoned: set[int] = set()
+        """The attempts whose thread could not be stopped."""
         self.request_id: str | None = None
         self.status_code: int | None = None
         self.deadline_passed: tuple[str, float | None] | None = None
@@ -136,7 +136,7 @@ class Recorder:
             lifetime=self.lifetime,
             finish_reason=finish_reason,
             usage=usage,
-            abandoned_threads=len(self.count_abandoned),
+            abandoned_threads=len(self.abandoned),
             error_type=error_type,
             id=self.id,
             request_id=self.request_id,

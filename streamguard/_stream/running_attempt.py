@@ -19,9 +19,9 @@ from .options import StreamOptions
 from .recorder import Recorder
 from .stream_notifier import StreamNotifier
 from .timing.clocks import Phase, StreamClocks
-from .upstream.attempt import BAD_BODY_SECONDS, BodyBlock, Opened, Rejected
 from .upstream.cut_off import CutOff
 from .upstream.decode import Decoder
+from .upstream.response import BAD_BODY_SECONDS, BodyBlock, Opened, Rejected
 
 _DRAIN_SECONDS = 0.05
 """How long a body may take to end after the end marker, if its connection could then serve others."""
@@ -107,7 +107,7 @@ class RunningAttempt:
         """Stop the attempt that is running, if one is, and count its thread if it stays. From any thread."""
         pump, self._pump = self._pump, None
         if pump is not None and not pump.stop("cut", GRACE_SECONDS):
-            self._recorder.count_abandoned.add(self._recorder.attempts)
+            self._recorder.abandoned.add(self._recorder.attempts)
             count_abandoned(pump)
 
     def forget(self) -> None:

@@ -20,8 +20,8 @@ from ..._http import Adapter, SocketGuard, attach_response, current_guard, find_
 from ...errors import UsageError
 from ...telemetry.events import Upstream
 from ..timing.clocks import Phase
-from .attempt import read_response
 from .attribution import is_refusal, unusable_redirect
+from .response import read_response
 
 _TOKEN = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 _MODEL = re.compile(r"[A-Za-z0-9][\w.:/@+-]{0,99}", re.ASCII)
