@@ -17,7 +17,7 @@ class Output:
     def __init__(self, out: IO[bytes], *, decode: str, reasoning: bool, terminal: bool) -> None:
         self._out = out
         self._render = _RENDER[decode]
-        self._reasoning = reasoning and decode == "chat"
+        self._reasoning = reasoning and decode in MESSAGES
         self._clean = terminal and decode != "bytes"
         self._terminal = terminal
         self._thinking = False
@@ -86,4 +86,12 @@ def _encoded(text: str) -> bytes:
     return text.encode("utf-8", "replace")
 
 
-_RENDER: dict[str, Callable[[Any], bytes]] = {"chat": _chat, "events": _event, "json": _json, "bytes": _bytes}
+_RENDER: dict[str, Callable[[Any], bytes]] = {
+    **dict.fromkeys(("chat", "responses", "anthropic"), _chat),
+    "events": _event,
+    "json": _json,
+    "bytes": _bytes,
+}
+DECODES = tuple(_RENDER)
+MESSAGES = ("chat", "responses", "anthropic")
+"""Those whose chunks make a message, with reasoning and tool calls."""

@@ -6,7 +6,8 @@ import json
 import os
 import select
 import sys
-from typing import IO, Any
+from collections.abc import Callable
+from typing import IO, Any, TextIO
 
 import click
 
@@ -20,6 +21,29 @@ def open_outputs() -> None:
         sys.stdout.reconfigure(errors="replace")
 
 
+def report_option(command: Callable[..., None]) -> Callable[..., None]:
+    """Add `--report FILE`. If FILE is `-`, the report is all that goes to standard output: see `main_output`."""
+    return click.option(
+        "--report",
+        type=_ReportFile("w", encoding="utf-8", lazy=False),
+        metavar="FILE",
+        help="Write the report to this file as JSON. With -, it is all that goes to standard output; the rest goes to "
+        "standard error.",
+    )(command)
+
+
+def main_output(report: IO[str] | None) -> TextIO:
+    """Return where a command's own output goes: standard output, unless *report* is written there."""
+    return sys.stderr if report is sys.stdout else sys.stdout
+
+
+class _ReportFile(click.File):
+    """A file, or for `-` standard output itself: click would open a second buffer on it."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> IO[Any]:
+        return sys.stdout if value == "-" else super().convert(value, param, ctx)
+
+
 def write_record(record: dict[str, Any], file: IO[str]) -> None:
     """Write *record* to *file* as JSON, and flush it.
 
@@ -30,8 +54,9 @@ def write_record(record: dict[str, Any], file: IO[str]) -> None:
         file.write("\n")
         file.flush()
     except OSError as exc:
-        with contextlib.suppress(OSError):
-            file.close()  # now, since it would fail in the same way later
+        if file is not sys.stdout:
+            with contextlib.suppress(OSError):
+                file.close()  # now, since it would fail in the same way later
         if isinstance(exc, BrokenPipeError):
             raise
         raise click.ClickException(f"cannot write the report: {exc.strerror}") from None

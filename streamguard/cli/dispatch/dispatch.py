@@ -6,6 +6,7 @@ from typing import Any
 import click
 
 from ...errors import UsageError
+from ..stdio import report_option
 from ..values import read_duration
 
 
@@ -21,12 +22,14 @@ from ..values import read_duration
 @click.option(
     "--records", metavar="URL", help="The records' database, sqlite:///F or postgresql://...; replaces the file's."
 )
+@click.option("--answers", is_flag=True, help="Print each member's answer; the table goes to standard error.")
 @click.option(
-    "--report",
-    type=click.File("w", encoding="utf-8", lazy=False),
-    metavar="FILE",
-    help="Write the outcome to this file as JSON; - is standard output.",
+    "--output-dir",
+    type=click.Path(file_okay=False, path_type=Path),
+    metavar="DIR",
+    help="Write each member's answer to DIR/NAME.txt.",
 )
+@report_option
 @click.option("-q", "--quiet", is_flag=True, help="Show no table, and the last line only if a member did not succeed.")
 @click.pass_context
 def dispatch(ctx: click.Context, /, file: Path, **given: Any) -> None:
@@ -37,7 +40,7 @@ def dispatch(ctx: click.Context, /, file: Path, **given: Any) -> None:
     \b
     Example: streamguard dispatch review.toml --output-timeout 10m
 
-    A live table shows them on a terminal; elsewhere it is printed once, at the end. No process of a member is left over.
+    A live table shows them on a terminal; elsewhere a plain one is printed at the end. No process of a member is left over.
     Ctrl-C, SIGTERM, SIGHUP and SIGQUIT stop all of them; a second one kills them; a third one ends at once.
 
     Exit code: 0 every member that was not cancelled succeeded; 124 a member was stopped by the output timeout; 1 any other

@@ -1,7 +1,9 @@
 """Runs the dispatch that a file describes, and shows it."""
 
+import contextlib
 import os
 import signal
+import sys
 from pathlib import Path
 from typing import IO, Any
 
@@ -13,31 +15,29 @@ from ..._core import CancelToken
 from ..._core.limits import NOT_GIVEN
 from ...dispatch import Dispatcher, DispatchOutcome, DispatchStream
 from ...dispatch._process.process import kill_running
+from ...dispatch._turn.dispatch_options import VARIABLE
 from ...errors import UsageError
 from ..exit_codes import ExitCode
 from ..signals import handled
-from ..stdio import write_record
+from ..stdio import main_output, write_record
+from .answers import answers_text, make_folder, write_answers
 from .dispatch_file import read_dispatch_file
-from .dispatch_table import DispatchTable, last_line
+from .dispatch_table import DispatchTable, failure_lines, last_line
 
 
 def run_dispatch(
-    file: Path,
-    *,
-    report: IO[str] | None,
-    quiet: bool,
-    prompt: str | None,
-    output_timeout: float | None,
-    records: str | None,
+    file: Path, *, prompt: str | None, output_timeout: float | None, records: str | None, **display: Any
 ) -> int:
     """Run what *file* describes, with the given options in place of its own; show the outcome, and return the exit code."""
     asked = read_dispatch_file(file)
     if prompt == "":
-        raise UsageError("--prompt takes text that is not empty")
+        raise UsageError("--prompt must not be empty")
     limits: dict[str, Any] = {"output_timeout": NOT_GIVEN, **asked.limits}
     if output_timeout is not None:
         limits["output_timeout"] = output_timeout
-    console, table, stop = Console(quiet=quiet), DispatchTable(member.name for member in asked.members), _SignalStop()
+    screen, stop = _Screen(DispatchTable(member.name for member in asked.members), **display), _SignalStop()
+    if limits["output_timeout"] is NOT_GIVEN and VARIABLE not in os.environ and "first" not in limits:
+        screen.warn("no output timeout: a member that hangs is not stopped. Pass --output-timeout, or off for none.")
     with handled(stop.handle):
         with (
             Dispatcher(records or asked.records) as dispatcher,
@@ -45,11 +45,10 @@ def run_dispatch(
                 asked.conversation, asked.members, prompt or asked.prompt, mode=asked.mode, cancel=stop.token, **limits
             ) as stream,
         ):
-            outcome = _show_live(stream, table, console)
+            outcome = screen.follow(stream)
         exit_code = stop.exit_code or _exit_code(outcome)
-        if report is not None:
-            write_record({**outcome.to_dict(), "exit_code": exit_code}, report)
-    _show_result(outcome, table, console, quiet=quiet and not exit_code)
+        screen.write_files(outcome, exit_code)
+    screen.show(outcome, exit_code)
     return exit_code
 
 
@@ -74,27 +73,56 @@ class _SignalStop:
             os.kill(os.getpid(), number)
 
 
-def _show_live(stream: DispatchStream, table: DispatchTable, console: Console) -> DispatchOutcome:
-    """Read the events until the end; on a terminal, show the table meanwhile."""
-    if not console.is_terminal:
-        return _follow(stream, table)
-    with Live(console=console, get_renderable=table.render):
-        return _follow(stream, table)
+class _Screen:
+    """Where a dispatch is shown and written.
 
+    A terminal has a live table; anything else a plain one, at the end. Standard output holds only the report if that is
+    written there, else only the answers if they are asked for; the table then goes to standard error.
+    """
 
-def _follow(stream: DispatchStream, table: DispatchTable) -> DispatchOutcome:
-    for event in stream:
-        table.note(event)
-    return stream.outcome
+    def __init__(
+        self, table: DispatchTable, *, report: IO[str] | None, quiet: bool, answers: bool, output_dir: Path | None
+    ) -> None:
+        self._table = table
+        self._report = report
+        self._quiet = quiet
+        self._answers = main_output(report) if answers else None
+        self._folder = output_dir
+        self._out = sys.stderr if answers else main_output(report)
+        self._console = Console(file=self._out, quiet=quiet)
+        self._live = self._console.is_terminal and not self._console.is_dumb_terminal
+        if output_dir is not None:
+            make_folder(output_dir)
 
+    def warn(self, text: str) -> None:
+        """Write a warning, unless it is to be quiet."""
+        if not self._quiet:
+            click.echo(f"streamguard: warning: {text}", err=True)
 
-def _show_result(outcome: DispatchOutcome, table: DispatchTable, console: Console, *, quiet: bool) -> None:
-    if not console.is_terminal:
-        with console.capture() as printed:  # rich would end the process by itself if its output is closed
-            console.print(table.render())
-        click.echo(printed.get(), nl=False)
-    if not quiet:
-        click.echo(last_line(outcome), err=True)
+    def follow(self, stream: DispatchStream) -> DispatchOutcome:
+        """Read the events until the end; on a terminal, show the table meanwhile."""
+        live = Live(console=self._console, get_renderable=self._table.render) if self._live else contextlib.nullcontext()
+        with live:
+            for event in stream:
+                self._table.note(event)
+        return stream.outcome
+
+    def write_files(self, outcome: DispatchOutcome, exit_code: int) -> None:
+        """Write the answers and the report."""
+        if self._folder is not None:
+            write_answers(outcome, self._folder)
+        if self._report is not None:
+            write_record({**outcome.to_dict(), "exit_code": exit_code}, self._report)
+
+    def show(self, outcome: DispatchOutcome, exit_code: int) -> None:
+        """Print the table, if it is not on display, the answers, the reasons of failures, and the last line."""
+        if not self._live and not self._quiet:
+            click.echo(self._table.plain(), nl=False, file=self._out)
+        if self._answers is not None:
+            click.echo(answers_text(outcome, terminal=self._answers.isatty()), nl=False, file=self._answers)
+        if exit_code or not self._quiet:
+            for line in (*failure_lines(outcome), last_line(outcome)):
+                click.echo(line, err=True)
 
 
 def _exit_code(outcome: DispatchOutcome) -> int:

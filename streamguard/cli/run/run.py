@@ -7,7 +7,7 @@ from typing import IO, Any
 import click
 
 from ..exit_codes import ExitCode
-from ..stdio import descriptor_of, has_room, write_record
+from ..stdio import descriptor_of, has_room, main_output, report_option, write_record
 from ..values import read_duration, read_pause
 
 Command = Callable[..., None]
@@ -65,13 +65,11 @@ def _limit(name: str, what: str) -> Callable[[Command], Command]:
 @click.option(
     "--on-stall", metavar="SHELL", help="Run this before the stop, for 10 s at most, with the diagnosis as JSON on stdin."
 )
+@report_option
 @click.option(
-    "--report",
-    type=click.File("w", encoding="utf-8", lazy=False),
-    metavar="FILE",
-    help="Write the report to this file as JSON; - is standard output.",
+    "-q", "--quiet", is_flag=True, help="Do not warn of options that have the command print nothing until its end."
 )
-@click.option("-q", "--quiet", is_flag=True, help="Write nothing to standard error unless the command fails.")
+@click.option("-v", "--verbose", is_flag=True, help="Write the last line if the command succeeds, too.")
 @click.pass_context
 def run(ctx: click.Context, /, command: tuple[str, ...], **options: Any) -> None:
     """Run a command, and stop it when it is silent.
@@ -98,9 +96,9 @@ def run(ctx: click.Context, /, command: tuple[str, ...], **options: Any) -> None
         from .supervise import PATIENCE, supervise
     except ImportError as exc:
         raise click.ClickException(f"it needs {exc.name}: pip install 'streamguard[dispatch]'") from None
-    report, quiet = options.pop("report"), options.pop("quiet")
-    result = supervise(command, quiet=quiet, **options)
-    shown = (result.exit_code or not quiet) and not result.pipe_closed
+    report, verbose = options.pop("report"), options.pop("verbose")
+    result = supervise(command, out=main_output(report), **options)
+    shown = (result.exit_code or verbose) and not result.pipe_closed
     try:
         if shown and not (result.hurried and _is_paused(sys.stderr, PATIENCE)):
             click.echo(result.last_line(), err=True)

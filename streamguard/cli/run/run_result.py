@@ -1,5 +1,6 @@
 """How a supervised command ended: the exit code, the last line, the report as JSON. Pure."""
 
+import signal
 from dataclasses import dataclass
 from typing import Any
 
@@ -41,11 +42,11 @@ class RunResult:
         parts = [f"streamguard: {self._what()}"]
         if result.limit:
             parts.append(_deferral(result))
-        if result.stopped:
-            parts.append("killed, since it did not leave at SIGTERM" if result.killed else "it left at SIGTERM")
+        if how := self._how():
+            parts.append(how)
         if self.output_lost:
             parts.append("output was dropped because it was not read in time")
-        parts += [self._how(), f"{result.duration:.1f} s in all"]
+        parts += [f"exit code {int(self.exit_code)}", f"{result.duration:.1f} s in all"]
         return " ".join(printable("; ".join(parts)).split())
 
     def record(self) -> dict[str, Any]:
@@ -62,9 +63,22 @@ class RunResult:
         return f"{result.outcome}: {result.message}" if not result.ok else result.message
 
     def _how(self) -> str:
-        if self.result.signal:
-            return f"it ended by signal {self.result.signal}"
-        return f"exit code {self.result.exit_code}" if self.result.exit_code is not None else "no exit code"
+        """Return how the command's process ended, if the exit code does not say it."""
+        result = self.result
+        if result.stopped and result.killed:
+            return "killed (SIGKILL), since it did not exit after SIGTERM"
+        if result.signal:
+            return f"terminated ({_signal_name(result.signal)})"
+        if result.exit_code is None:
+            return "the command's exit code is unknown"
+        return f"the command's exit code was {result.exit_code}" if result.exit_code != self.exit_code else ""
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:  # a real-time signal
+        return f"signal {number}"
 
 
 def _option(limit: str) -> str:

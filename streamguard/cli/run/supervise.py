@@ -10,7 +10,7 @@ import stat
 import sys
 import time
 from collections.abc import Callable, Sequence
-from typing import IO, Any
+from typing import IO, Any, TextIO
 
 import click
 
@@ -38,8 +38,8 @@ PATIENCE = 1.0
 RawStream = CommandStream[RawOutput]
 
 
-def supervise(command: Sequence[str], *, quiet: bool, on_stall: str | None, **options: Any) -> RunResult:
-    """Run *command* until it ends or is stopped; return its result."""
+def supervise(command: Sequence[str], *, out: TextIO, quiet: bool, on_stall: str | None, **options: Any) -> RunResult:
+    """Run *command* until it ends or is stopped, with its standard output at *out*; return its result."""
     if not quiet and (option := buffered_output(command)):
         _warn(f"{option} has the command print nothing before its end, and so look silent")
     signals = _SignalPolicy()
@@ -50,7 +50,7 @@ def supervise(command: Sequence[str], *, quiet: bool, on_stall: str | None, **op
             raise click.UsageError(str(exc)) from None
         except CommandStartError as exc:
             raise _cannot_start(exc) from None
-        through = _PassThrough(stream, signals)
+        through = _PassThrough(stream, signals, out)
         with stream:
             signals.attach(stream)
             for output in stream:
@@ -74,10 +74,10 @@ def _plan(command: Sequence[str], on_stall: str | None, options: dict[str, Any])
 class _PassThrough:
     """Writes what the command wrote, each piece at once, to the same of our outputs."""
 
-    def __init__(self, stream: RawStream, signals: "_SignalPolicy") -> None:
+    def __init__(self, stream: RawStream, signals: "_SignalPolicy", out: TextIO) -> None:
         self._stream = stream
         self._signals = signals
-        self._outputs: dict[str, IO[bytes]] = {"stdout": sys.stdout.buffer, "stderr": sys.stderr.buffer}
+        self._outputs: dict[str, IO[bytes]] = {"stdout": out.buffer, "stderr": sys.stderr.buffer}
         self.closed = False
         """Whether our standard output is closed: then the command is stopped."""
         self._lossy: set[str] = set()

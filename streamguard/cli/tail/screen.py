@@ -13,6 +13,7 @@ from ..._core import Timeouts, monotonic
 from ..._stream import HEARTBEAT, StreamReport
 from ..._text import printable
 from ..output import Output, reader_has_left
+from ..stdio import main_output
 from .status_line import StatusLine, status_text
 from .tail_options import TailOptions
 
@@ -26,8 +27,9 @@ class Screen:
     def __init__(self, options: TailOptions, limits: Timeouts) -> None:
         self._limits = limits
         self._quiet = options.quiet
-        self._out = sys.stdout.buffer
-        self._beside_text = sys.stdout.isatty()
+        out = main_output(options.report)
+        self._out = out.buffer
+        self._beside_text = out.isatty()
         self._output = Output(self._out, decode=options.decode, reasoning=options.reasoning, terminal=self._beside_text)
         self._status = self._status_line()
         self._note_after = math.inf if options.heartbeat is None or options.quiet else options.heartbeat

@@ -11,8 +11,9 @@ from ..._core import Timeouts
 from ..._core.limits import LIMITS
 from ..._stream import HEARTBEAT, GuardedStream, guarded_stream
 from ...errors import StreamguardError, UsageError
+from ..output import DECODES, MESSAGES
 from ..signals import raised
-from ..stdio import write_record
+from ..stdio import report_option, write_record
 from ..values import read_body, read_duration, read_headers, read_token
 from .screen import Screen
 from .tail_options import TailOptions
@@ -64,9 +65,10 @@ def _limits(command: Command) -> Command:
 )
 @click.option(
     "--decode",
-    type=click.Choice(["chat", "events", "json", "bytes"]),
+    type=click.Choice(DECODES),
     default="chat",
-    help="What to print: the text of a chat, a line for each event, JSON lines, or the body unchanged. Default: chat.",
+    help="What to print: the text of a chat (or of the Responses or the Messages API), a line for each event, JSON lines, "
+    "or the body unchanged. Default: chat.",
 )
 @click.option(
     "--strict/--no-strict",
@@ -82,12 +84,7 @@ def _limits(command: Command) -> Command:
     metavar="FILE",
     help="The file with the authority that signed the certificate.",
 )
-@click.option(
-    "--report",
-    type=click.File("w", encoding="utf-8", lazy=False),
-    metavar="FILE",
-    help="Write the report to this file as JSON; - is standard output.",
-)
+@report_option
 @click.option("-q", "--quiet", is_flag=True, help="Write nothing to standard error unless the stream fails.")
 @click.pass_context
 def tail(ctx: click.Context, /, **options: Any) -> None:
@@ -120,7 +117,7 @@ def _run(options: TailOptions) -> TailResult:
         error = exc
     if not isinstance(error, BrokenPipeError):
         screen.finish()
-    if error is None and options.decode == "chat" and not options.quiet:
+    if error is None and options.decode in MESSAGES and not options.quiet:
         for call in stream.message.tool_calls:
             screen.note(f"tool call: {call.name} {call.arguments}")
     return TailResult(stream.report, error, limits, options.secrets())

@@ -69,7 +69,7 @@ def test_members_are_run_and_those_that_hang_are_stopped(write: Write, tmp_path:
     """One beats without output and is stopped, the other one completes: table, report, last line and exit code say so."""
     result, report = run(write(TWO), tmp_path=tmp_path)
     assert result.exit_code == report["exit_code"] == 124
-    rows = {line.split("│")[1].strip(): line for line in result.stdout.splitlines() if line.count("│") > 2}
+    rows = {line.split()[0]: line for line in result.stdout.splitlines()}
     assert "failed" in rows["beats"]
     assert "timeout" in rows["beats"]
     assert "completed" in rows["talks"]
@@ -81,6 +81,7 @@ def test_members_are_run_and_those_that_hang_are_stopped(write: Write, tmp_path:
     assert turns["beats"]["evidence"]["processes"]
     assert turns["talks"]["text"] == "1\n2\n3\n4\n"
     assert last_line(result).startswith("streamguard: failed: timeout; 2 turns, ")
+    assert "│" not in result.stdout, "a table for terminals"
 
 
 def test_when_all_succeed(write: Write, tmp_path: Path) -> None:
@@ -89,7 +90,7 @@ def test_when_all_succeed(write: Write, tmp_path: Path) -> None:
     result, report = run(file, "--quiet", "--prompt", "another", tmp_path=tmp_path)
     assert (result.exit_code, result.stdout, result.stderr) == (0, "", "")
     assert report["turns"][0]["text"] == "another"
-    assert invoke("dispatch", file).stderr.startswith("streamguard: succeeded; 1 turns, ")
+    assert last_line(invoke("dispatch", file)).startswith("streamguard: succeeded; 1 turn, ")
 
 
 def test_any_other_failure_is_one(write: Write, tmp_path: Path) -> None:
@@ -327,7 +328,7 @@ def test_an_empty_prompt_is_refused(write: Write) -> None:
     """`--prompt ""` (an unset variable, say) does not fall back on the file's prompt."""
     result = invoke("dispatch", write(ONE % "cat"), "--prompt", "")
     assert result.exit_code == 2
-    assert "--prompt takes text that is not empty" in result.stderr
+    assert "--prompt must not be empty" in result.stderr
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "ascii"])
@@ -368,4 +369,100 @@ def test_a_file_whose_name_is_no_text(tmp_path: Path) -> None:
     with process("dispatch", os.fsdecode(path)) as running:
         _, err = running.communicate(timeout=30)
     assert running.returncode == 0
-    assert err.startswith(b"streamguard: succeeded; 1 turns, ")
+    assert b"streamguard: succeeded; 1 turn, " in err
+
+
+PAIR = f"""
+prompt = "p"
+output_timeout = "500ms"
+[[members]]
+name = "lint"
+command = ["sh", "-c", "echo no such rule; exit 3"]
+[[members]]
+name = "beats"
+command = ["sh", "-c", '''{BEATS}''']
+format = "claude"
+"""
+
+
+def test_the_last_line_and_the_exit_code_agree(write: Write) -> None:
+    """124 is a timeout in the last line too, whichever member failed first (C250)."""
+    result = invoke("dispatch", write(PAIR))
+    assert result.exit_code == 124
+    assert last_line(result).startswith("streamguard: failed: timeout, exit_3; 2 turns, ")
+
+
+def test_each_failure_has_its_reason(write: Write) -> None:
+    """A line on standard error for each member that failed has its reason and its message (C250)."""
+    lines = invoke("dispatch", write(PAIR)).stderr.splitlines()
+    assert any(line.startswith("streamguard: lint: exit_3: ") for line in lines)
+    assert any(line.startswith("streamguard: beats: timeout: ") for line in lines)
+
+
+def test_the_last_words_are_the_last_ones(write: Write) -> None:
+    """The table shows the end of what a member wrote, not its beginning (C250)."""
+    file = write(ONE % "for n in 1 2 3 4 5 6 7 8 9; do echo the words number $n; done")
+    words = invoke("dispatch", file).stdout.splitlines()[1]
+    assert words.endswith("the words number 9")
+    assert "number 1" not in words
+
+
+@pytest.mark.parametrize("term", ["dumb", "xterm"])
+def test_a_dumb_terminal_has_a_plain_table(write: Write, term: str) -> None:
+    """`TERM=dumb` is a terminal without a live table, borders and escape sequences (C250)."""
+    master, terminal = pty.openpty()
+    with (
+        os.fdopen(master, "rb", buffering=0) as screen,
+        process("dispatch", write(ONE % "echo one"), stdout=terminal, env={"TERM": term}) as running,
+    ):
+        os.close(terminal)
+        shown = everything(screen).decode()
+        running.wait(timeout=30)
+    assert "one" in shown
+    assert ("\x1b" in shown, "━" in shown) == ((False, False) if term == "dumb" else (True, True))
+
+
+def test_a_report_on_standard_output_is_alone_there(write: Write) -> None:
+    """With `--report -` standard output is JSON and nothing else (C249)."""
+    result = invoke("dispatch", write(ONE % "echo hi"), "--report", "-", "--answers")
+    assert result.exit_code == 0
+    assert json.loads(result.stdout)["turns"][0]["text"] == "hi\n"
+    assert "## a" in result.stderr
+
+
+def test_a_report_into_a_closed_pipe(write: Write) -> None:
+    """`--report - | true` ends with 141 and without a traceback (C249)."""
+    read, end = os.pipe()
+    os.close(read)
+    with process("dispatch", write(ONE % "echo hi"), "--report", "-", stdout=end) as running:
+        os.close(end)
+        _, err = running.communicate(timeout=30)
+    assert running.returncode == 141
+    assert b"Traceback" not in err
+    assert b"Exception" not in err
+
+
+def test_answers_on_standard_output(write: Write) -> None:
+    """`--answers` prints each answer after its member's name, and the table on standard error."""
+    result = invoke("dispatch", write(ONE % "echo one; printf two"), "--answers")
+    assert result.stdout == "## a\n\none\ntwo\n"
+    assert "last words" in result.stderr
+
+
+def test_answers_in_a_folder(write: Write, tmp_path: Path) -> None:
+    """`--output-dir` writes a file for each member; a name with a slash does not leave the folder."""
+    folder = tmp_path / "new" / "answers"
+    text = (ONE % "echo one").replace('"a"', '"../a/b"')
+    assert invoke("dispatch", write(text), "--output-dir", str(folder)).exit_code == 0
+    assert [(path.name, path.read_text()) for path in folder.iterdir()] == [("..%2Fa%2Fb.txt", "one\n")]
+    result = invoke("dispatch", write(text), "--output-dir", "/dev/null/x")
+    assert (result.exit_code, "cannot make the folder" in result.stderr) == (2, True)
+
+
+def test_no_timeout_at_all_is_a_warning(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A dispatch in which nothing ends a hung member says so, unless that is asked for."""
+    monkeypatch.delenv("CLI_TIMEOUT_MS", raising=False)
+    warning = "streamguard: warning: no output timeout"
+    assert warning in invoke("dispatch", write(ONE % "true")).stderr
+    assert warning not in invoke("dispatch", write(ONE % "true"), "--output-timeout", "off").stderr
+    assert warning not in invoke("dispatch", write(ONE % "true"), "--output-timeout", "20s").stderr

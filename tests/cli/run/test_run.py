@@ -45,12 +45,12 @@ def test_output_passes_through_and_the_exit_code_is_the_commands() -> None:
 
 
 def test_a_command_that_completes() -> None:
-    """Exit code 0 and one line, which `--quiet` leaves out."""
-    code, out, err = run("--idle", "10", "echo", "hi")
+    """Exit code 0, without a line of our own unless `--verbose` asks for one, as timeout(1) does (C250)."""
+    assert run("--idle", "10", "echo", "hi") == (0, "hi\n", [])
+    code, out, err = run("--verbose", "--idle", "10", "echo", "hi")
     assert (code, out) == (0, "hi\n")
     assert len(err) == 1
     assert err[0].startswith("streamguard: echo completed; exit code 0; ")
-    assert run("-q", "--idle", "10", "echo", "hi") == (0, "hi\n", [])
 
 
 def test_output_comes_at_once() -> None:
@@ -69,7 +69,7 @@ def test_silence_is_124_and_the_last_line_says_which_limit() -> None:
     assert 0.3 <= monotonic() - begun < 2 + SLACK
     assert (code, out) == (124, "hi\n")
     assert err[-1].startswith("streamguard: timeout, --idle 0.3 s: sh was stopped: no output for 0.")
-    assert "; not deferred by CPU; it left at SIGTERM; " in err[-1]
+    assert "; not deferred by CPU; terminated (SIGTERM); exit code 124; " in err[-1]
 
 
 def test_the_last_line_says_that_cpu_deferred_it() -> None:
@@ -102,7 +102,7 @@ def test_a_command_that_ignores_sigterm_is_killed() -> None:
     deaf = python("signal.signal(signal.SIGTERM, signal.SIG_IGN)\nwhile True: time.sleep(60)")
     code, _, err = run("--idle", "0.5", "--grace", "0.2", "--", *deaf)
     assert code == 124
-    assert "killed, since it did not leave at SIGTERM; it ended by signal 9" in err[-1]
+    assert "killed (SIGKILL), since it did not exit after SIGTERM; exit code 124; " in err[-1]
 
 
 def test_stderr_counts_unless_stdout_only() -> None:
@@ -122,7 +122,7 @@ def test_ignored_lines_do_not_count() -> None:
 
 def test_a_final_line() -> None:
     """`--final` ends a run that lingers with 0; without that line exit code 0 becomes 1 (B139)."""
-    code, out, err = run("--idle", "10", "--final", "^DONE", "--", "sh", "-c", "echo DONE; sleep 60")
+    code, out, err = run("-v", "--idle", "10", "--final", "^DONE", "--", "sh", "-c", "echo DONE; sleep 60")
     assert (code, out) == (0, "DONE\n")
     assert "completed" in err[-1]
     code, _, err = run("--idle", "10", "--final", "^DONE", "--", "echo", "hi")
@@ -454,3 +454,20 @@ def test_sigchld_is_heard_even_if_it_was_handed_down_as_ignored() -> None:
     command = [sys.executable, "-m", "streamguard.cli", "run", "--idle", "10", "--", "sh", "-c", "exit 3"]
     argv = [sys.executable, "-c", ignoring, *command]
     assert subprocess.run(argv, capture_output=True, timeout=SECONDS, check=False).returncode == 3
+
+
+def test_a_report_on_standard_output_is_alone_there() -> None:
+    """With `--report -` standard output is JSON, and the command's own goes to standard error (C249)."""
+    code, out, err = run("--idle", "10", "--report", "-", "--", "echo", "hi")
+    assert (code, err) == (0, ["hi"])
+    assert json.loads(out)["exit_code"] == 0
+
+
+def test_a_report_into_a_closed_pipe() -> None:
+    """`--report - | true` ends with 141 and without a traceback (C249)."""
+    read, end = os.pipe()
+    os.close(read)
+    with process("run", "--idle", "10", "--report", "-", "--", "echo", "hi", stdout=end) as running:
+        os.close(end)
+        _, err = running.communicate(timeout=SECONDS)
+    assert (running.returncode, err) == (141, b"hi\n")

@@ -5,6 +5,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -320,3 +321,39 @@ def test_the_command_shows_the_servers_words(streamguard_gateway: MakeGateway) -
     gateway = streamguard_gateway('headers 429 retry-after: 7\nbody {"error": {"message": "slow\\\\ndown \\\\u001b[2J"}}')
     result = invoke("tail", gateway.url)
     assert "status 429 Too Many Requests: slow down [2J" in result.stderr.splitlines()[0]
+
+
+def test_a_report_on_standard_output_is_alone_there(streamguard_gateway: MakeGateway) -> None:
+    """With `--report -` standard output is JSON, and the stream's text goes to standard error (C249)."""
+    gateway = streamguard_gateway("chat Hello\nfinish\ndone")
+    result = invoke("tail", gateway.url, "--report", "-")
+    assert result.exit_code == 0
+    assert json.loads(result.stdout)["outcome"] == "completed"
+    assert "Hello" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("decode", "events"),
+    [
+        (
+            "responses",
+            [
+                {"type": "response.output_text.delta", "delta": "Hello", "output_index": 0, "content_index": 0},
+                {"type": "response.completed", "response": {"status": "completed", "output": []}},
+            ],
+        ),
+        (
+            "anthropic",
+            [
+                {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": "Hello"}},
+                {"type": "message_delta", "delta": {"stop_reason": "end_turn"}},
+                {"type": "message_stop"},
+            ],
+        ),
+    ],
+)
+def test_the_text_of_other_apis(decode: str, events: list[dict[str, Any]], streamguard_gateway: MakeGateway) -> None:
+    """`--decode responses` and `--decode anthropic` print the text of those APIs."""
+    steps = "\n".join(f"event {event['type']} | {json.dumps(event)}" for event in events)
+    result = invoke("tail", streamguard_gateway(steps).url, "--decode", decode)
+    assert (result.exit_code, result.stdout) == (0, "Hello"), result.stderr
