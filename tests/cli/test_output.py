@@ -39,7 +39,7 @@ def report(**fields: Any) -> StreamReport:
     ("decode", "chunk", "expected"),
     [
         ("chat", chat("tide\n\x1b[2J"), b"tide\n\x1b[2J"),
-        ("chat", chat("\ud800"), b"?"),
+        ("chat", chat("\ud800"), "\ufffd".encode()),
         ("chat", chat(""), b""),
         ("events", sseclient.Event(event="ping", data="a\nb\rc"), b"ping\ta\\nb\\rc\n"),
         ("json", {"a": ["ü", 1.5, None]}, '{"a":["ü",1.5,null]}\n'.encode()),

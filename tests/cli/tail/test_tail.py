@@ -29,15 +29,15 @@ def test_a_chat_is_its_text(streamguard_gateway: MakeGateway) -> None:
 @pytest.mark.parametrize(
     ("decode", "expected"),
     [
-        ("events", 'message\t{"a":1}\nping\tx\n'),
+        ("events", 'message\t{"a":1}\nother\tx\n'),
         ("json", '{"a":1}\n"x"\n'),
-        ("bytes", 'data: {"a":1}\n\nevent: ping\ndata: "x"\n\n'),
+        ("bytes", 'data: {"a":1}\n\nevent: other\ndata: "x"\n\n'),
     ],
 )
 def test_the_other_decodings(decode: str, expected: str, streamguard_gateway: MakeGateway) -> None:
     """--decode chooses lines of events, JSON lines, or the body as it comes."""
     text = '"x"' if decode != "events" else "x"
-    gateway = streamguard_gateway(f'event {{"a":1}}\nevent ping | {text}')
+    gateway = streamguard_gateway(f'event {{"a":1}}\nevent other | {text}')
     result = invoke("tail", gateway.url, "--decode", decode)
     assert (result.exit_code, result.stdout) == (0, expected)
 
