@@ -3,7 +3,15 @@
 from .adapter import Adapter, RefusedHeaderError
 from .body import drain, read_at_most, read_blocks
 from .gunzip import unpack_gzip
-from .response_info import QUOTED_BYTES, asked_pause, not_event_stream, request_id, retry_after, status_error
+from .response_info import (
+    QUOTED_BYTES,
+    asked_pause,
+    not_event_stream,
+    request_id,
+    require_decoder,
+    retry_after,
+    status_error,
+)
 from .sockets import (
     CutError,
     SocketGuard,
@@ -31,6 +39,7 @@ __all__ = [
     "read_blocks",
     "request_id",
     "require_close_notify",
+    "require_decoder",
     "retry_after",
     "status_error",
     "unpack_gzip",

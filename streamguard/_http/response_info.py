@@ -9,11 +9,13 @@ from collections.abc import Mapping
 from typing import Any
 
 import requests
+import urllib3
 
 from .._core.clock import wall
 from .._transient import errors_in
-from ..errors import HTTPStatusError, NotEventStreamError
+from ..errors import HTTPStatusError, MalformedChunkError, NotEventStreamError
 
+_LIBRARIES = {"br": "brotli", "zstd": "zstandard"}
 QUOTED_BYTES = 512
 """How much of a body is kept for an error that says that it is not what was expected."""
 
@@ -58,6 +60,20 @@ def _server_message(text: str) -> str:
         if isinstance(found, dict) and found.get(key):
             found = found[key]
     return found[:500] if isinstance(found, str) else json.dumps(found)[:200]
+
+
+def require_decoder(response: requests.Response) -> None:
+    """Raise MalformedChunkError if urllib3 hands over the body encoded, because a library is not installed."""
+    raw = response.raw
+    if not isinstance(raw, urllib3.HTTPResponse):
+        return
+    codings = [coding.strip() for coding in response.headers.get("content-encoding", "").lower().split(",")]
+    for coding, library in _LIBRARIES.items():
+        if coding in codings and coding not in raw.CONTENT_DECODERS:
+            raise MalformedChunkError(
+                f"the body has Content-Encoding {coding!r}, which cannot be decoded: install {library}, "
+                "or leave it out of Accept-Encoding in headers="
+            )
 
 
 def asked_pause(headers: Mapping[str, str], body: object) -> float | None:

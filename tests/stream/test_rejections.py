@@ -5,11 +5,13 @@ from typing import Any
 
 import pytest
 import requests
+import urllib3
 
 from streamguard import (
     EmptyStreamError,
     HTTPStatusError,
     IncompleteStreamError,
+    MalformedChunkError,
     NotEventStreamError,
     StreamInactivityTimeoutError,
     guarded_stream,
@@ -234,7 +236,8 @@ REFUSED = [
     ("text/plain", "events are down\\n"),
     ("", "<html></html>"),
     ("", '{"a":1}'),
-    ("application/octet-stream", "data: x\\n\\n"),
+    ("application/octet-stream", "PK: x"),
+    ("application/json", '{"data": "x"}'),
     ("application/x-ndjson", '{"a":1}\\n{"a":2}\\n'),
     ("nonsense", "data: x\\n\\n"),
 ]
@@ -250,6 +253,27 @@ def test_a_200_that_is_not_an_event_stream(streamguard_gateway: Serve, decode: s
     assert run.error.body == body.replace("\\n", "\n")
     assert body[:10] in str(run.error)
     assert run.stream.report.outcome == "error"
+
+
+@pytest.mark.parametrize("kind", ["application/octet-stream", "binary/octet-stream", "application/json; charset=utf-8"])
+def test_a_good_stream_under_another_type(streamguard_gateway: Serve, kind: str) -> None:
+    """C223: such types are judged by how the body begins, as text/plain is."""
+    run = ask(streamguard_gateway(f"headers Content-Type: {kind}\nchat a\ndone"))
+    assert (run.error, run.texts, run.stream.report.outcome) == (None, ["a"], "completed")
+
+
+@pytest.mark.parametrize(("coding", "library"), [("br", "brotli"), ("zstd", "zstandard"), ("ZSTD", "zstandard")])
+@pytest.mark.parametrize("decode", ["chat", "events", "json"])
+def test_a_coding_without_its_library(
+    streamguard_gateway: Serve, monkeypatch: pytest.MonkeyPatch, decode: str, coding: str, library: str
+) -> None:
+    """C226: a body that nothing can decode is an error that names its encoding, not an empty stream."""
+    monkeypatch.setattr(urllib3.HTTPResponse, "CONTENT_DECODERS", ["gzip", "x-gzip", "deflate"])
+    lines = f"headers content-type: text/event-stream; content-encoding: {coding}\nraw \\x28\\xb5\\x2f\\xfd\nend"
+    run = ask(streamguard_gateway(lines), decode=decode)
+    assert type(run.error) is MalformedChunkError
+    assert coding.lower() in str(run.error)
+    assert library in str(run.error)
 
 
 UNFRAMED = [

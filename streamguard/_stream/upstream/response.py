@@ -21,6 +21,7 @@ from ..._http import (
     read_at_most,
     read_blocks,
     require_close_notify,
+    require_decoder,
     status_error,
 )
 from ...errors import StreamguardError
@@ -31,6 +32,8 @@ BAD_BODY_SECONDS = 1.0
 """How long the body of an error response may take."""
 _BAD_BODY_BYTES = 65536
 _ITEM_WEIGHT = 1024
+_JUDGED_BY_BEGINNING = ("", "text/plain", "application/octet-stream", "binary/octet-stream", "application/json")
+"""Types that gateways put on an event stream too."""
 _FIELDS = (b"", b"data", b"event", b"id", b"retry")
 
 
@@ -103,6 +106,7 @@ def read_response(
     blocks = read_blocks(response)
     with noting_cut_off(feed):
         if event_stream:
+            require_decoder(response)
             blocks = _event_stream(asked_for_stream, response, blocks, feed)
         feed.put(Opened(response, monotonic()))
         for block in blocks:
@@ -118,7 +122,7 @@ def _event_stream(
     kind = re.split("[;,]", response.headers.get("Content-Type", ""), maxsplit=1)[0].strip().lower()
     if kind == "text/event-stream":
         return blocks
-    if kind not in ("", "text/plain"):
+    if kind not in _JUDGED_BY_BEGINNING:
         _reject_type(asked_for_stream, response, feed, b"")
     feed.put(Opened(response, monotonic(), judged=False))
     beginning = b""
