@@ -178,8 +178,8 @@ def test_an_unknown_member_in_stop(dispatcher: Dispatcher) -> None:
 @pytest.mark.parametrize(
     ("arguments", "error", "message"),
     [
-        ({"members": []}, UsageError, "members= must name at least one"),
-        ({"members": [says("a"), says("a")]}, UsageError, "members= names 'a' twice"),
+        ({"members": []}, UsageError, "members= .* at least one"),
+        ({"members": [says("a"), says("a")]}, UsageError, "names 'a' twice"),
         ({"members": "a"}, TypeError, "list of members"),
         ({"members": [object()]}, TypeError, "list of members"),
         ({"conversation": ""}, UsageError, "conversation="),
