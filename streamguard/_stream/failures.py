@@ -212,6 +212,12 @@ class Failures:
         }
 
     def _limit_of(self, phase: Phase, limit: float) -> str:
+        limits = self._limits
+        connect, response = limits.connect, limits.response
+        if phase is Phase.RESPONSE and connect and response is not None and limit == connect + response:
+            # A source that opens itself does not report when it is connected: both limits apply as one.
+            parts = (("connect", connect), ("response", response))
+            return " + ".join(f"{name}={seconds:g} ({limits.source(name)})" for name, seconds in parts)
         return f"{phase.value}={limit:g}, {self._limits.source(phase.value)}"
 
     def _so_far(self) -> str:

@@ -23,7 +23,7 @@ from streamguard._core.pump import Pump
 
 from ..helpers import PROMPT, Serve, wait_until
 from ..http.servers import Peer, Server
-from .helpers import ENDLESS, consume, failure, has_reader, stream_from
+from .helpers import ENDLESS, consume, failure, has_reader, reader_of, stream_from
 
 
 @pytest.mark.parametrize("script", [ENDLESS, "loop forever\nevent {}\nwait 0.02\nendloop"])
@@ -352,3 +352,13 @@ def test_without_end_grace_idle_still_applies(streamguard_gateway: Serve) -> Non
     gateway = streamguard_gateway("chat a\nfinish\nlinger")
     seen = consume(stream := stream_from(gateway, end_grace=None, idle=0.2))
     assert (seen.error, stream.report.outcome, stream.report.ended_by) == (None, "completed", "idle")
+
+
+def test_two_limits_that_apply_as_one() -> None:
+    """C228: where a function opens its stream, the message names connect= and response=, and leaves out unknown counts."""
+    stream: Any = streamguard.guard(lambda: time.sleep(0.8), connect=0.1, response=0.2, retry=None)
+    message = str(failure(stream))
+    assert "connect=0.1 (argument) + response=0.2 (argument)" in message
+    assert "0 bytes" not in message
+    if (reader := reader_of(stream)) is not None:  # it cannot be cut
+        reader.join(5)
