@@ -28,6 +28,7 @@ LAYERS = (
     ("_stream.timing",),
     ("_http",),
     ("_sse", "_store"),
+    ("_sse.event_stream",),
     ("testing", "telemetry.otel", "telemetry.prometheus"),
     ("_core",),
     ("telemetry",),

@@ -5,10 +5,10 @@ from .chat import ChatDecoder
 from .chunk import Chunk
 from .content import has_content, text_of
 from .error_frames import in_stream_error, lone_error, unframed_error
-from .event_parser import Event, EventClient, new_event
+from .event_stream.event_parser import Event, EventClient, new_event
+from .event_stream.framing import Framer
+from .event_stream.heartbeats import is_heartbeat_name
 from .frame_decoder import FrameDecoder
-from .framing import Framer
-from .heartbeats import is_heartbeat_name
 from .message import Message, MessageAssembler
 from .objects import Assembler, ObjectAssembler, ObjectWatcher
 from .responses_api import ResponseChunk, ResponsesAssembler, ResponsesDecoder

@@ -4,7 +4,7 @@ from typing import Any, Final
 
 from .chunk import writable
 from .error_frames import ANTHROPIC_TYPES
-from .heartbeats import HEARTBEAT_NAMES
+from .event_stream.heartbeats import HEARTBEAT_NAMES
 from .tool_calls import function_piece
 from .typed import TypedAssembler, TypedDecoder, dict_of, index_in, text_of, type_of
 

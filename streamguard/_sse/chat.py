@@ -6,9 +6,9 @@ from typing import Any, Final
 from .choice_ends import ChoiceEnds
 from .chunk import Chunk, index_of
 from .error_frames import choice_error, foreign_frame, frame_error, in_stream_error
-from .event_parser import Event
+from .event_stream.event_parser import Event
+from .event_stream.heartbeats import is_heartbeat_name
 from .frame_decoder import FrameDecoder
-from .heartbeats import is_heartbeat_name
 
 _decode_json: Final = json.JSONDecoder().raw_decode
 

@@ -5,8 +5,8 @@ from typing import Any, Final
 
 from .anthropic import AnthropicChunk
 from .chunk import Chunk, chat_has_content
-from .event_parser import Event
-from .heartbeats import is_heartbeat_name, is_heartbeat_text
+from .event_stream.event_parser import Event
+from .event_stream.heartbeats import is_heartbeat_name, is_heartbeat_text
 from .objects import api_of, frame_of
 from .responses_api import ResponseChunk
 

@@ -5,8 +5,8 @@ from typing import Any, ClassVar, Final
 
 from ..errors import MalformedChunkError
 from .error_frames import in_stream_error, not_an_object
-from .event_parser import Event
-from .heartbeats import is_heartbeat_name, is_heartbeat_text
+from .event_stream.event_parser import Event
+from .event_stream.heartbeats import is_heartbeat_name, is_heartbeat_text
 
 _END_MARKER: Final = "[DONE]"
 _JSON_NAMES: Final[dict[type, str]] = {

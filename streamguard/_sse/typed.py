@@ -4,8 +4,8 @@ from typing import Any, ClassVar
 
 from .chunk import joined
 from .error_frames import foreign_frame, frame_error, in_stream_error
+from .event_stream.heartbeats import is_heartbeat_name
 from .frame_decoder import FrameDecoder
-from .heartbeats import is_heartbeat_name
 from .message import Draft, Message
 
 

@@ -20,7 +20,7 @@ from streamguard import (
     TransportTimeoutError,
 )
 from streamguard._sse import Chunk
-from streamguard._sse.event_parser import Event, EventClient
+from streamguard._sse.event_stream.event_parser import Event, EventClient
 from streamguard.django.client_errors import failure_of, failure_response, status_of
 from streamguard.django.sse_frames import PING, data_frame, default_render, error_frame
 

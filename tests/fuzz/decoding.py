@@ -15,7 +15,7 @@ from streamguard import InStreamError, MalformedChunkError, UsageError, has_cont
 from streamguard._core.limits import parse_duration
 from streamguard._http import retry_after, status_error
 from streamguard._sse import EventClient
-from streamguard._sse.heartbeats import is_heartbeat_name, is_heartbeat_text
+from streamguard._sse.event_stream.heartbeats import is_heartbeat_name, is_heartbeat_text
 from streamguard._stream.upstream.decode import assembler_of, decoder_of
 from streamguard.dispatch._data.turn_events import Event, Kind
 from streamguard.dispatch._formats.registry import FORMATS, make_format

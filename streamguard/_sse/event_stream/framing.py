@@ -1,6 +1,6 @@
 """Cut a byte stream into the blocks of an event stream, whatever its line ends and wherever the network cut it."""
 
-from ..errors import MalformedChunkError
+from ...errors import MalformedChunkError
 
 _BOM = b"\xef\xbb\xbf"
 

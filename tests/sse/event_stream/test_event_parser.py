@@ -16,7 +16,7 @@ from streamguard.errors import MalformedChunkError
 from tests.sse.pieces import bytewise, cut
 from tests.sse.reference import Reference
 
-CASES = json.loads((Path(__file__).parent.parent / "data" / "sse.json").read_text("utf-8"))
+CASES = json.loads((Path(__file__).parents[2] / "data" / "sse.json").read_text("utf-8"))
 FIELDS = ("event", "data", "id", "retry")
 
 by_case = pytest.mark.parametrize("case", CASES, ids=[case["name"] for case in CASES])
