@@ -81,7 +81,7 @@ class Budget:
 
 
 def plan_budget(limit: float | None, remaining: float | None, *, reserve: float = 0.0, min_budget: float = 0.0) -> Budget:
-    """Return min(*limit*, *remaining* - *reserve*), all in seconds; None is no limit.
+    """Return min(*limit*, *remaining* - *reserve*), all in seconds; None is off.
 
     If the deadline leaves less than *min_budget*, the budget is 0.
     """

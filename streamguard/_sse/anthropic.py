@@ -89,7 +89,7 @@ class AnthropicChunk(dict[str, Any]):
 class AnthropicDecoder(TypedDecoder):
     """Turn the events of one Messages stream into chunks.
 
-    `message_stop` ends it, `error` raises `InStreamError`, `ping` is no chunk. An object of an unknown type is handed
+    `message_stop` ends it, `error` raises `InStreamError`, `ping` is not a chunk. An object of an unknown type is handed
     over as it is.
     """
 
@@ -135,7 +135,7 @@ class AnthropicAssembler(TypedAssembler):
     """
 
     def clear(self) -> None:
-        """Forget everything: the message begins anew."""
+        """Forget everything: a new message begins."""
         super().clear()
         self._calls: set[int | None] = set()
         """The indexes of the blocks that are tool calls."""

@@ -18,7 +18,7 @@ class ChatDecoder(FrameDecoder):
 
     A JSON object that is neither an error nor a known frame of another API is handed over as it is, choices or not.
 
-    *Limits*: once `done`, nothing more is decoded; what a server sends behind its end marker is dropped.
+    *Limits*: once `done`, nothing more is decoded; what a server sends after its end marker is dropped.
     """
 
     __slots__ = ("_ends",)
@@ -41,7 +41,7 @@ class ChatDecoder(FrameDecoder):
         """Return the event's chunk, or None if it holds nothing to hand over (no data, the end marker).
 
         Raises `InStreamError` for an error frame, and `MalformedChunkError`, quoting at most 200 characters, for data
-        that is no JSON object and for a frame of another API.
+        that is not a JSON object and for a frame of another API.
         """
         if self.done:
             return None

@@ -18,8 +18,8 @@ def has_content(chunk: object) -> bool:
     """Return whether something that a model wrote is in *chunk*: text, reasoning, a refusal or a piece of a tool call.
 
     Heartbeats (`{}`), empty choices, role-only and empty deltas, usage, finish reasons, and what frames a message or a
-    block of it, are no content. Made for `counts=`, so it takes whatever a stream hands over, the objects of an SDK too:
-    an event counts if it has data and is no ping, anything else that is no chat chunk counts if it is truthy.
+    block of it, are not content. Made for `counts=`, so it takes all that a stream hands over, the objects of an SDK too:
+    an event counts if it has data and is not a ping; any other object that is not a chat chunk counts if it is truthy.
     """
     if isinstance(chunk, Event):
         return _event_has_content(chunk)
@@ -30,7 +30,7 @@ def has_content(chunk: object) -> bool:
 
 
 def text_of(chunk: object) -> str | None:
-    """Return the text that *chunk* adds to a model's answer, `""` if none; None for what is no chunk of a known API.
+    """Return the text that *chunk* adds to a model's answer, `""` if none; None for any other object.
 
     It takes the objects of an SDK as well as our own chunks.
     """

@@ -134,7 +134,7 @@ def foreign_frame(
 
 
 def not_an_object(body: str, kind: str, expected: str = "expected a chat chunk") -> MalformedChunkError:
-    """Return the error for data that is no JSON object; *kind* says what it is instead."""
+    """Return the error for data that is not a JSON object; *kind* says what it is instead."""
     return MalformedChunkError(
         f"{expected}, which is a JSON object, but the event's data is {kind}; "
         f'decode="events" hands over any event: {_quote(body)}'

@@ -43,7 +43,7 @@ class FrameDecoder:
         """Return the event's chunk, or None if it holds nothing to hand over (no data, a ping, the end marker).
 
         Raises `InStreamError` for an error frame, and `MalformedChunkError`, quoting at most 200 characters, for data
-        that is no JSON object and for a frame of another API.
+        that is not a JSON object and for a frame of another API.
         """
         frame = None if self.done else self.object_of(event)
         return None if frame is None else self.take(frame, event.data, event.event)

@@ -71,7 +71,7 @@ class MessageAssembler:
         return self._usage
 
     def clear(self) -> None:
-        """Forget everything: the message begins anew."""
+        """Forget everything: a new message begins."""
         self._drafts, self._usage = {}, None
 
     def add(self, chunk: dict[str, Any]) -> None:
@@ -102,7 +102,7 @@ class MessageAssembler:
 
 
 def _whole_message(choice: dict[str, Any], draft: "Draft") -> dict[str, Any]:
-    """Return the message that some servers send instead of deltas; what others send behind theirs is a repetition."""
+    """Return the message that some servers send instead of deltas; after deltas it is a repetition."""
     message = choice.get("message")
     return message if isinstance(message, dict) and draft.is_empty else {}
 

@@ -138,7 +138,7 @@ class ObjectAssembler:
         return None if self._assembler is None else self._assembler.usage
 
     def clear(self) -> None:
-        """Forget everything: the message begins anew."""
+        """Forget everything: a new message begins."""
         self._assembler = None
 
     def add(self, chunk: object) -> None:

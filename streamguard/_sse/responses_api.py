@@ -113,7 +113,7 @@ class ResponsesDecoder(TypedDecoder):
     """Turn the events of one Responses stream into chunks.
 
     `response.completed` and `response.incomplete` end it, `response.failed`, `response.cancelled` and `error` raise
-    `InStreamError`. Keep-alives are no chunks. An object of an unknown type is handed over as it is.
+    `InStreamError`. Keep-alives are not chunks. An object of an unknown type is handed over as it is.
     """
 
     __slots__ = ()

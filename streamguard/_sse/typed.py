@@ -17,7 +17,7 @@ class TypedDecoder(FrameDecoder):
     own: ClassVar[str]
     """The `decode=` that this decoder stands for."""
     pings: ClassVar[frozenset[str]]
-    """Types that are no chunks."""
+    """Types that are not chunks."""
 
     def take(self, frame: dict[str, Any], body: str, name: str = "message") -> Any:
         """Return the chunk of a decoded *frame*, or None for a ping. Raises as `decode()` does."""
@@ -54,7 +54,7 @@ class TypedAssembler:
         self.clear()
 
     def clear(self) -> None:
-        """Forget everything: the message begins anew."""
+        """Forget everything: a new message begins."""
         self._draft = Draft()
         self._usage: dict[str, Any] | None = None
 

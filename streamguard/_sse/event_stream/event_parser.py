@@ -29,7 +29,7 @@ class EventClient(sseclient.SSEClient):
     Use it as sseclient's own client, `EventClient(response).events()`, or push pieces of any size into `feed()`. Lines
     are split as bytes and decoded as UTF-8; an invalid byte becomes U+FFFD and the stream goes on. An event's `id` is
     the last event id at that time, `event` is `"message"` unless named, `retry` is the int of this event's own valid
-    `retry` line or None. A block without a `data` line is no event, though its id and retry count.
+    `retry` line or None. A block without a `data` line is not an event, though its id and retry count.
 
     *event_source* is an iterable of bytes; leave it out to use `feed()`. *max_bytes* (default 16 MiB) caps one event.
     """
@@ -51,7 +51,7 @@ class EventClient(sseclient.SSEClient):
 
     @property
     def is_foreign(self) -> bool:
-        """Whether what came holds no field and no comment, but other lines: this is no event stream."""
+        """Whether there are only lines that are neither fields nor comments: this is not an event stream."""
         return bool(self.strays) and not self._has_fields
 
     @property
@@ -88,7 +88,7 @@ class EventClient(sseclient.SSEClient):
         return events
 
     def finish(self) -> Event | None:
-        """Return the unfinished last block as if its blank line had come; None if it has no data.
+        """Return the unfinished last block as if its blank line followed; None if it has no data.
 
         The standard discards that event, and never takes its id into `last_event_id`; its `retry` counts. Using the
         event is the caller's decision: that a server which forgot the last blank line meant it.

@@ -11,7 +11,7 @@
 | a stream socket, plain or TLS, and its file | its shutdown | bytes |
 | a pipe, a terminal, a file of these | a wake-up descriptor | bytes |
 | any iterator, with `interrupt=` | `interrupt()` | its items |
-| any iterator, with `abandon=True` | nothing: its thread is left behind | its items |
+| any iterator, with `abandon=True` | nothing: its thread is abandoned | its items |
 
 None of these libraries is imported. A duplicate of the descriptor is shut down: see `_http/sockets.py`.
 """

@@ -30,5 +30,5 @@ def refusal_of(source: Any) -> str:
         return f"{what}, not {name}"
     return (
         f"cannot interrupt a blocked read on {name}: pass interrupt= (a function that makes the read return), "
-        "or abandon=True (its thread is left behind when a limit fires)"
+        "or abandon=True (its thread is abandoned when a limit fires)"
     )

@@ -56,7 +56,7 @@ class Turn:
     """Runs one member, in the calling thread and one of its own, and records how it ended.
 
     batch:   the token of the whole execution: after its cancel no turn starts.
-    channel: takes the events; None: nobody reads them.
+    channel: takes the events; None: they are not read.
     """
 
     def __init__(
