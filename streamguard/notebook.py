@@ -11,6 +11,7 @@ from IPython.display import display
 from ._core import monotonic
 from ._sse import Event, text_of
 from ._stream import HEARTBEAT, GuardedStream, StreamReport
+from ._stream.any_stream import guarded_from
 from ._text import counted
 from .errors import StreamguardError
 
@@ -21,28 +22,30 @@ _LIVE_CHARACTERS = 20_000
 _RATE_SECONDS = 3.0
 
 
-def show(stream: GuardedStream[Any], *, text: Callable[[Any], str] | None = None) -> StreamReport:
+def show(stream: Any, *, text: Callable[[Any], str] | None = None) -> StreamReport:
     """Show *stream* below the cell as it arrives, the text and a status line, and return its report.
 
+    stream: a guarded stream, or one that `guard()` takes without options, such as the stream of an SDK.
     text: converts a chunk to the text that is shown. Default: a chat chunk's text, an event's data and a line end, `str()`
           of anything else.
 
     Everything happens in the cell's own thread. Interrupting the kernel stops it at once, in silence too: the upstream is
     closed, the text so far stays on display, and KeyboardInterrupt ends the cell. An error of the stream is shown with its
-    timeline, and raised.
+    timeline, and raised. Raises TypeError for anything that is not such a stream.
 
     *Limits*: the stream's own `heartbeat` is changed. While it runs, the last 20 000 characters are shown. There is no
     stop button: a kernel handles a widget's clicks only after the cell has ended.
     """
-    view = _View(stream, text or _text_of)
+    guarded = guarded_from(stream, "show")
+    view = _View(guarded, text or _text_of)
     try:
         view.run()
     except BaseException as exc:
-        stream.close()
+        guarded.close()
         view.finish(exc)
         raise
     view.finish(None)
-    return stream.report
+    return guarded.report
 
 
 class _Handle(Protocol):

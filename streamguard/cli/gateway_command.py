@@ -46,12 +46,32 @@ def gateway(scripts: tuple[IO[str], ...], **options: Any) -> None:
 
 @click.command("gateway agent")
 @click.option(
-    "--profile-ms", default=50, type=click.IntRange(0), metavar="N", help="Until /profile/ID answers. Default: 50."
+    "--profile-ms",
+    default=50,
+    type=click.IntRange(0),
+    metavar="N",
+    help="Milliseconds until the profile answers. Default: 50.",
 )
-@click.option("--policy-ms", default=50, type=click.IntRange(0), metavar="N", help="Until /policy answers. Default: 50.")
-@click.option("--policy-status", default=200, type=click.IntRange(200, 599), metavar="N", help="Of /policy. Default: 200.")
-@click.option("--deny", is_flag=True, help="The policy says no: a decision, and no failure.")
-@click.option("--garbage", is_flag=True, help="The policy answers 200 with a page of HTML.")
+@click.option(
+    "--policy-ms",
+    default=50,
+    type=click.IntRange(0),
+    metavar="N",
+    help="Milliseconds until the policy answers. Default: 50.",
+)
+@click.option(
+    "--policy-status",
+    default=200,
+    type=click.IntRange(200, 599),
+    metavar="N",
+    help="The policy's HTTP status. Default: 200.",
+)
+@click.option("--deny", is_flag=True, help="The policy says no: a decision, not a failure.")
+@click.option("--garbage", is_flag=True, help="The policy answers with a page of HTML.")
+@click.option(
+    "--profile-status", default=200, type=click.IntRange(200, 599), metavar="N", help="The profile's. Default: 200."
+)
+@click.option("--profile-garbage", is_flag=True, help="The profile answers with a page of HTML.")
 @click.option(
     "--port",
     default=0,
@@ -62,8 +82,8 @@ def gateway(scripts: tuple[IO[str], ...], **options: Any) -> None:
 def gateway_agent(*, deny: bool, port: int, **options: Any) -> None:
     """Serve the two services of examples/agent.py.
 
-    GET /profile/ID answers with a name, GET /policy says whether it is allowed. The output is that of gateway; Ctrl-C ends
-    it. To serve a script from a file called agent, write gateway ./agent.
+    GET /profile answers with a name, GET /policy says whether it is allowed; both also take an ID, as in /profile/7. The
+    output is that of gateway; Ctrl-C ends it. To serve a script from a file called agent, write gateway ./agent.
 
     \b
     Example: streamguard gateway agent --policy-ms 60000 --port 8000

@@ -10,10 +10,11 @@ from .._core import NOT_GIVEN, Deadline, current_deadline, shield
 from .._core.limits import NotGiven, seconds_of
 from .._sse import has_content
 from .._stream import HEARTBEAT, GuardedStream
+from .._stream.any_stream import guarded_from
 from ..errors import DeadlineExceededError, StreamguardError, UsageError
 from .client import LOOK_SECONDS, departure_of
 from .client_errors import failure_response
-from .connections import close_connections_of_our_threads
+from .connections import close_connections, close_connections_of_our_threads
 from .middleware import BUDGET_ATTRIBUTE
 from .settings import load_settings
 from .sse_frames import EventBody, Render, default_render
@@ -28,13 +29,14 @@ _CLIENT_CLOSED_REQUEST = 499
 
 def sse_response(
     request: Any,
-    stream: GuardedStream[Any],
+    stream: Any,
     *,
     render: Render | None = None,
     heartbeat: float | NotGiven = NOT_GIVEN,
 ) -> HttpResponse | StreamingHttpResponse:
     """Return a response that streams *stream* to the client as server-sent events, and closes it when the client leaves.
 
+    stream:    a guarded stream, or one that `guard()` takes without options, such as the stream of an SDK.
     render:    converts a chunk to what is sent: text, None for nothing, anything else as JSON. Default: a chat chunk's text
                as `{"text": ...}`, an event's data.
     heartbeat: seconds. It waits this long for the first content, so that a failure before that is a 502 or 504;
@@ -42,20 +44,22 @@ def sse_response(
 
     The frames are data, then one `end`, or one `error` that a client may show. The response is not compressed, cached or
     buffered. Raises ImproperlyConfigured under ASGI, where Django would collect the whole answer first; TypeError for
-    any other stream: wrap it in `guard()` first.
+    any other stream.
+
+    The view's database connections are closed before the stream begins, and during its silence, unless they are inside
+    `atomic()`.
 
     *Limits*: a client that leaves is noticed within half a second under gunicorn (and waitress, with
     `channel_request_lookahead`); elsewhere by the second write after it, so after two heartbeats. The stream's own
     `heartbeat` is changed. A stream that the view has opened itself stays under `DeadlineMiddleware`'s budget.
     """
-    if not isinstance(stream, GuardedStream):
-        raise TypeError(f"sse_response() takes a stream of streamguard's, not {type(stream).__name__}: wrap it by guard()")
+    guarded = guarded_from(stream, "sse_response")
     request = getattr(request, "_request", request)  # Django REST framework's is a wrapper
-    _refuse_asgi(request, stream)
+    _refuse_asgi(request, guarded)
     seconds = _heartbeat(heartbeat)
     if request.method == "HEAD" or "Last-Event-ID" in request.headers:
-        return _without_asking(request, stream)
-    return _Opening(request, stream, seconds).response(render or default_render)
+        return _without_asking(request, guarded)
+    return _Opening(request, guarded, seconds).response(render or default_render)
 
 
 def _refuse_asgi(request: Any, stream: GuardedStream[Any]) -> None:
@@ -100,6 +104,7 @@ class _Opening:
     def response(self, render: Render) -> HttpResponse | StreamingHttpResponse:
         """Return the streaming response, or the failure."""
         close_connections_of_our_threads()
+        close_connections()  # the wait for the upstream may be long
         try:
             failure = self._wait()
         except StreamguardError as exc:

@@ -25,6 +25,7 @@ from .._sse import Event, text_of
 from .._stream import HEARTBEAT, GuardedStream
 from ..errors import StreamguardError
 from .client_errors import failure_of
+from .connections import close_connections
 
 Render = Callable[[Any], Any]
 """Makes of a chunk what is sent: text as it is, None or `""` for nothing, anything else as JSON."""
@@ -99,6 +100,8 @@ class EventBody:
         """Yield the frames; the upstream is closed after the last one, and as soon as the client has left."""
         try:
             for item in self._items():
+                if item is HEARTBEAT:
+                    close_connections()  # of this thread: `render` may have opened one
                 frame = self._frame(item) or self._ping()
                 if frame:
                     self._written = monotonic()

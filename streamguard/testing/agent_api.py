@@ -12,12 +12,13 @@ _HTML = "<!doctype html><title>Maintenance</title><p>Please come back later."
 
 
 class AgentAPI(Gateway):
-    """A real local API: `GET /profile/ID` answers with a name, `GET /policy` with `{"allowed": true}`.
+    """A real local API: `GET /profile` answers with a name, `GET /policy` with `{"allowed": true}`; an ID may follow.
 
     profile_ms, policy_ms: milliseconds until each of them answers. Default 50.
     policy_status: the HTTP status of the policy. Default 200.
     allowed:       the decision of the policy. Default True.
-    garbage:       the policy answers 200 with a page of HTML. Default False.
+    garbage:       the policy answers with a page of HTML. Default False.
+    profile_status, profile_garbage: the same for the profile.
     host, port:    the address to listen on. Default: loopback, and a free port.
 
     Everything else is as in `Gateway`: use it in a `with` block, then read what it recorded. Any other path is a 404.
@@ -33,20 +34,21 @@ class AgentAPI(Gateway):
         policy_status: int = 200,
         allowed: bool = True,
         garbage: bool = False,
+        profile_status: int = 200,
+        profile_garbage: bool = False,
         host: str = "127.0.0.1",
         port: int = 0,
     ) -> None:
         super().__init__("headers 404", framing="length", host=host, port=port)
         policy = _HTML if garbage else json.dumps({"allowed": allowed})
-        self._profile = _plan("profile_ms", profile_ms, 200, json.dumps({"name": "Ada", "tone": "formal"}))
+        profile = _HTML if profile_garbage else json.dumps({"name": "Ada", "tone": "formal"})
+        self._profile = _plan("profile_ms", profile_ms, profile_status, profile)
         self._policy = _plan("policy_ms", policy_ms, policy_status, policy)
 
     def _plan_for(self, request: Request, number: int) -> ResponsePlan:
-        path = request.target.partition("?")[0]
-        if request.method == "GET" and path.startswith("/profile/"):
-            return self._profile
-        if request.method == "GET" and path == "/policy":
-            return self._policy
+        service = request.target.partition("?")[0].split("/")[1]
+        if request.method == "GET" and service in ("profile", "policy"):
+            return self._profile if service == "profile" else self._policy
         return super()._plan_for(request, number)
 
 

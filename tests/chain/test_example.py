@@ -67,6 +67,18 @@ def test_the_api_answers_as_configured() -> None:
         AgentAPI(profile_ms=-1)
 
 
+def test_either_service_may_break_with_and_without_an_id() -> None:
+    """`/profile` and `/policy` answer with and without an ID, and each can have a status and a body of its own."""
+    options = {"profile_ms": 0, "policy_ms": 0, "profile_status": 500, "profile_garbage": True}
+    with AgentAPI(**options) as api, requests.Session() as session:
+        for path in ("profile", "profile/7", "profile?user=7"):
+            found = session.get(f"{api.url}/{path}", timeout=5)
+            assert (found.status_code, found.text.startswith("<!doctype html>")) == (500, True)
+        for path in ("policy", "policy/7", "policy?user=7"):
+            assert session.get(f"{api.url}/{path}", timeout=5).json() == {"allowed": True}
+        assert session.get(f"{api.url}/profiles", timeout=5).status_code == 404
+
+
 WRONG = [
     "{}",
     "null",

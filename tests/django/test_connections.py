@@ -7,8 +7,10 @@ from typing import Any
 import pytest
 import requests
 from django.db import connection, connections, transaction
+from django.test import RequestFactory
 
 from streamguard import Chain, StepContext, bounded_call, guarded_stream
+from streamguard.django import sse_response
 from streamguard.django.connections import close_connections
 from streamguard.testing import Gateway
 
@@ -94,3 +96,43 @@ def test_an_atomic_block_is_not_torn() -> None:
         assert used[0].connection is not None
     close_connections()
     assert used[0].connection is None
+
+
+def is_open() -> bool:
+    """Whether this thread holds a connection to the database."""
+    return connections["default"].connection is not None
+
+
+def test_a_stream_holds_no_connection(rf: RequestFactory) -> None:
+    """A view queries, then streams: no connection is held, neither while it waits nor while it streams (C247)."""
+    query()
+    with Gateway("chat Hello\nwait 0.8\nchat !\nfinish\ndone") as gateway:
+        stream = guarded_stream("POST", gateway.url)
+        response = sse_response(rf.get("/"), stream)
+        assert not is_open()
+        seen = [is_open() for _ in response.streaming_content]
+    assert seen
+    assert not any(seen)
+
+
+def test_what_render_opened_is_closed_in_silence(rf: RequestFactory) -> None:
+    """A connection that `render` has opened is closed when the upstream falls silent (C247)."""
+
+    def render(chunk: Any) -> str:
+        query()
+        return str(chunk.text)
+
+    with Gateway("chat Hello\nwait 0.8\nchat !\nfinish\ndone") as gateway:
+        response = sse_response(rf.get("/"), guarded_stream("POST", gateway.url), render=render, heartbeat=0.1)
+        seen = {piece: is_open() for piece in response.streaming_content}
+    assert not seen[b": ping\n\n"]
+
+
+def test_a_transaction_keeps_its_connection_while_it_streams(rf: RequestFactory) -> None:
+    """Inside `atomic()` the connection stays (C247)."""
+    with transaction.atomic(), Gateway("chat Hello\nfinish\ndone") as gateway:
+        query()
+        response = sse_response(rf.get("/"), guarded_stream("POST", gateway.url))
+        seen = [is_open() for _ in response.streaming_content]
+        assert all(seen)
+    close_connections()

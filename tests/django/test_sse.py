@@ -175,7 +175,20 @@ def test_a_heartbeat_that_cannot_be(request_: WSGIRequest, wrong: Any) -> None:
     stream.close()
 
 
-def test_what_is_no_stream_is_refused(request_: WSGIRequest) -> None:
-    """An iterator that nobody guards is none."""
-    with pytest.raises(TypeError, match=r"guard\(\)"):
-        sse_response(request_, iter(["text"]))  # type: ignore[arg-type]
+@pytest.mark.parametrize("value", [iter(["text"]), ["text"], object(), None])
+def test_what_is_not_a_stream_is_refused(request_: WSGIRequest, value: object) -> None:
+    """What guard() cannot take without options is one TypeError that names sse_response() and the type."""
+    with pytest.raises(TypeError, match=rf"sse_response\(\) takes a guarded stream.*not {type(value).__name__}: "):
+        sse_response(request_, value)
+
+
+def test_the_stream_of_an_sdk(request_: WSGIRequest, streamguard_gateway: Serve) -> None:
+    """The stream of an SDK goes through guard(): its text is sent, as that of our own chunks."""
+    openai = pytest.importorskip("openai")
+    gateway = streamguard_gateway("chat Hello\nchat , world\nfinish\ndone")
+    with openai.OpenAI(api_key="dummy", base_url=f"{gateway.url}/v1", max_retries=0) as client:
+        messages = [{"role": "user", "content": "Hi"}]
+        shown = body(sse_response(request_, client.chat.completions.create(model="m", messages=messages, stream=True)))
+    assert 'data: {"text":"Hello"}' in shown
+    assert 'data: {"text":", world"}' in shown
+    assert "event: end" in shown

@@ -94,3 +94,18 @@ def test_other_chunks_are_shown(kernel: Kernel, streamguard_gateway: Serve, deco
     cell = kernel.run(show(streamguard_gateway(events), f", decode={decode!r}, strict=False", options))
     assert cell.status == "ok", cell.message
     assert f">{shown}</div>" in cell.pages[-1]
+
+
+def test_the_stream_of_an_sdk(kernel: Kernel, streamguard_gateway: Serve) -> None:
+    """The stream of an SDK goes through guard(): its text is shown."""
+    gateway = streamguard_gateway("chat Hello\nchat , world\nfinish\ndone")
+    kernel.run(f"import openai; client = openai.OpenAI(api_key='dummy', base_url={gateway.url + '/v1'!r}, max_retries=0)")
+    cell = kernel.run("show(client.chat.completions.create(model='m', messages=[], stream=True))")
+    assert cell.status == "ok", cell
+    assert "Hello, world" in cell.pages[-1]
+
+
+def test_what_is_not_a_stream_is_refused(kernel: Kernel) -> None:
+    """What guard() cannot take without options is one TypeError, and nothing is displayed."""
+    cell = kernel.run("show(iter(['text']))")
+    assert (cell.error, cell.pages) == ("TypeError", [])
