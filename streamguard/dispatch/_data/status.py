@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Generic, NamedTuple, TypeVar
 
+from ..._text import counted
 from .turn_events import STARTUP_TIMEOUT
 
 TIMEOUT = "timeout"
@@ -163,7 +164,7 @@ def _spelled(seconds: float) -> str:
     number, unit = _half_up(seconds), "second"
     if number >= 60:
         number, unit = _half_up(seconds / 60), "minute"
-    return f"{number} {unit}{'' if number == 1 else 's'}"
+    return counted(number, unit)
 
 
 def _half_up(number: float) -> int:

@@ -5,6 +5,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Protocol
 
+from ..._text import counted
 from .._data.lines import LineSplitter
 from .._data.turn_events import Event, Kind, bounded
 
@@ -125,7 +126,7 @@ class JsonLines:
     def _not_json(self) -> str:
         if self._spoke or not self._noise:
             return ""
-        lines = f"{self._noise} line{'' if self._noise == 1 else 's'}"
+        lines = counted(self._noise, "line")
         return f"read {lines}, none of them JSON of format={self.name}: add the program's flag for JSON lines"
 
     def _words(self, text: str, *, delta: bool = False, kind: Kind = Kind.TEXT) -> Event:
