@@ -23,7 +23,7 @@ from sqlalchemy import (
     make_url,
 )
 from sqlalchemy.dialects import postgresql, sqlite
-from sqlalchemy.exc import ArgumentError, DisconnectionError, NoSuchModuleError
+from sqlalchemy.exc import ArgumentError, InvalidatePoolError, NoSuchModuleError
 from sqlalchemy.pool import QueuePool
 
 from .._core.clock import wall
@@ -120,10 +120,15 @@ def _sqlite_engine(url: URL, timeout: float) -> Engine:
     return engine
 
 
-class _File:
-    """An SQLite file that must stay the same file once it is opened.
+_DELETED = (0, 0)
+"""The identity of no file."""
 
-    SQLite continues to write into a deleted file, and the next connection creates an empty one in its place.
+
+class _File:
+    """An SQLite file that is created once.
+
+    SQLite continues to write into a deleted file, and the next connection creates an empty one in its place. So a file that
+    was deleted is an error; one that another process has put in its place is used.
     """
 
     def __init__(self, path: Path, timeout: float) -> None:
@@ -137,14 +142,13 @@ class _File:
             mode = "rwc" if self._identity is None else "rw"
             uri = f"file:{quote(str(self._path))}?mode={mode}"
             connection = sqlite3.connect(uri, uri=True, timeout=self._timeout, check_same_thread=False)
-            if self._identity is None:
-                self._identity = self._now()
+            self._identity = self._now() or _DELETED
             return connection
 
     def check(self, *_event: object) -> None:
-        """Refuse a pooled connection whose file was deleted or replaced."""
+        """Refuse the pooled connections to a file that was deleted or replaced."""
         if self._now() != self._identity:
-            raise DisconnectionError("the database file was deleted or replaced")
+            raise InvalidatePoolError("the database file was deleted or replaced")
 
     def _now(self) -> tuple[int, int] | None:
         try:

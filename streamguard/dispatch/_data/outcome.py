@@ -176,6 +176,7 @@ class EndedTurn:
             reason=reason,
             text=self.text,
             metadata={key: value for key, value in metadata.items() if value is not None},
+            created_at=self.turn.started_at,
         )
 
     def outcome(self, **details: Any) -> TurnOutcome:

@@ -1,9 +1,14 @@
-"""The records of dispatches as plain data, and how a row of their tables is read. No statement runs here."""
+"""The records of dispatches as plain data, and how a row of their tables is read. No statement runs here.
 
+Times are wall clock, in seconds since 1970. They are labels: two records that differ in them only are equal.
+"""
+
+import contextlib
 from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from ..._core.clock import wall
 from .status import ExecutionStatus, ResponseStatus, TurnStatus, read_reason
 
 if TYPE_CHECKING:
@@ -30,13 +35,16 @@ class ExecutionRecord:
     members: list[str]
     prompt: str = field(repr=False)
     options: dict[str, Any]
-    status: ExecutionStatus
+    status: ExecutionStatus | str
     reason: str | None = None
     outcomes: dict[str, str] | None = None
     """The status of each member, once it has ended."""
     after: str | None = None
     """The entry that must succeed first."""
     owner: str | None = None
+    created_at: float = field(default_factory=wall, compare=False)
+    started_at: float | None = field(default=None, compare=False)
+    ended_at: float | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,8 +55,10 @@ class TurnRecord:
     execution_id: str
     conversation: str
     member: str
-    status: TurnStatus = TurnStatus.RUNNING
+    status: TurnStatus | str = TurnStatus.RUNNING
     terminal_reason: str | None = None
+    started_at: float = field(default_factory=wall, compare=False)
+    ended_at: float | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,10 +69,13 @@ class ResponseRecord:
     execution_id: str
     conversation: str
     member: str
-    status: ResponseStatus = ResponseStatus.PROCESSING
+    status: ResponseStatus | str = ResponseStatus.PROCESSING
     reason: str | None = None
     text: str = ""
     metadata: dict[str, Any] | None = None
+    created_at: float = field(default_factory=wall, compare=False)
+    """The start of the turn."""
+    ended_at: float | None = field(default=None, compare=False)
 
 
 Record = TypeVar("Record", ExecutionRecord, TurnRecord, ResponseRecord)
@@ -79,10 +92,11 @@ def columns_of(record: ExecutionRecord | TurnRecord | ResponseRecord) -> dict[st
 
 
 def record_of(kind: type[Record], row: "Row[Any]") -> Record:
-    """Return the record of a row; older words are read as current ones (R23)."""
+    """Return the record of a row. Older words are read as current ones (R23), unknown words as they stand."""
     values = {field.name: row._mapping[field.name] for field in fields(kind)}
-    for name in ("reason", "terminal_reason"):
+    for name in ("reason", "terminal_reason", "status"):
         if values.get(name) is not None:
             values[name] = read_reason(values[name])
-    values["status"] = _STATUSES[kind](read_reason(values["status"]))
+    with contextlib.suppress(ValueError):  # a word of a later version
+        values["status"] = _STATUSES[kind](values["status"])
     return kind(**values)

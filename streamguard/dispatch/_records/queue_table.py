@@ -34,7 +34,7 @@ class QueueTable:
     def add(self, record: ExecutionRecord) -> None:
         """Add an entry at the end of its conversation's queue."""
         with self._store.writing() as connection:
-            connection.execute(insert(executions).values(**columns_of(record), created_at=wall()))
+            connection.execute(insert(executions).values(**columns_of(record)))
 
     def claim(self, members: Iterable[str]) -> ExecutionRecord | None:
         """Start an entry that may start and whose members are all in *members*; return it as running, or None.

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from sqlalchemy import Column, Connection, Engine, Table, delete, func, insert, select, update
+from sqlalchemy import Column, Connection, Engine, Table, delete, event, func, insert, select, update
 
 from ..._core.clock import wall
 from ..._store.engine import READING, make_engine, put
@@ -42,6 +42,8 @@ class RecordStore:
         self._process = os.getpid()
         self._ready = False
         self._opening = threading.Lock()
+        # A connection was lost: the file or the server may have been replaced by one without our tables.
+        event.listen(self.engine, "invalidate", self._forget_tables)
 
     @property
     def ours(self) -> bool:
@@ -76,31 +78,34 @@ class RecordStore:
         """Record a running dispatch."""
         with self.writing() as connection:
             hold_lease(connection, self.owner, self.lease)
-            values = columns_of(record) | {"owner": self.owner.id, "created_at": wall(), "started_at": wall()}
+            started = record.started_at or record.created_at
+            values = columns_of(record) | {"owner": self.owner.id, "started_at": started}
             connection.execute(insert(executions).values(**values))
 
     def begin_turn(self, turn: TurnRecord) -> None:
         """Record a running turn, and its response as `processing`."""
         response = ResponseRecord(
-            turn_id=turn.id, execution_id=turn.execution_id, conversation=turn.conversation, member=turn.member
+            turn_id=turn.id,
+            execution_id=turn.execution_id,
+            conversation=turn.conversation,
+            member=turn.member,
+            created_at=turn.started_at,
         )
         with self.writing() as connection:
             hold_lease(connection, self.owner, self.lease)
-            connection.execute(insert(turns).values(**columns_of(turn), owner=self.owner.id, started_at=wall()))
-            connection.execute(insert(responses).values(**columns_of(response), owner=self.owner.id, created_at=wall()))
+            connection.execute(insert(turns).values(**columns_of(turn), owner=self.owner.id))
+            connection.execute(insert(responses).values(**columns_of(response), owner=self.owner.id))
 
     def commit_response(self, response: ResponseRecord) -> bool:
         """Record the answer; return False if another process has ended it already, for example after a restart.
 
         A response whose start could not be recorded is recorded now.
         """
-        values = columns_of(response) | {"owner": self.owner.id, "created_at": wall(), "ended_at": wall()}
-        return self._settle(responses, responses.c.turn_id, ResponseStatus.PROCESSING, values)
+        return self._settle(responses, responses.c.turn_id, ResponseStatus.PROCESSING, columns_of(response))
 
     def commit_turn(self, turn: TurnRecord) -> bool:
         """Record how a turn ended; return False if it had ended already."""
-        values = columns_of(turn) | {"owner": self.owner.id, "started_at": wall(), "ended_at": wall()}
-        return self._settle(turns, turns.c.id, TurnStatus.RUNNING, values)
+        return self._settle(turns, turns.c.id, TurnStatus.RUNNING, columns_of(turn))
 
     def transition(
         self, execution_id: str, target: StatusAndReason[ExecutionStatus], *, outcomes: dict[str, str] | None = None
@@ -185,10 +190,15 @@ class RecordStore:
                     create_tables(connection)
                 self._ready = True
 
+    def _forget_tables(self, *_event: object) -> None:
+        self._ready = self.in_memory
+
     def _settle(self, table: Table, key: Column[Any], running: str, values: dict[str, Any]) -> bool:
         this = key == values[key.name]
+        values = values | {"owner": self.owner.id, "ended_at": wall()}
+        ending = {name: value for name, value in values.items() if name not in ("created_at", "started_at")}
         with self.writing() as connection:
-            done = connection.execute(update(table).where(this, table.c.status == running).values(**values))
+            done = connection.execute(update(table).where(this, table.c.status == running).values(**ending))
             if done.rowcount == 1:
                 return True
             if connection.execute(select(key).where(this)).first() is not None:

@@ -13,12 +13,16 @@ from hypothesis import strategies as st
 from sqlalchemy import text, update
 
 from streamguard import UsageError
+from streamguard._core.clock import wall
+from streamguard.dispatch import Dispatcher
 from streamguard.dispatch._data.rows import TRANSITIONS
 from streamguard.dispatch._data.status import ExecutionStatus, ResponseStatus, StatusAndReason, TurnStatus
+from streamguard.dispatch._records.queue_table import QueueTable
 from streamguard.dispatch._records.records import RecordStore
-from streamguard.dispatch._records.schema import executions, responses
+from streamguard.dispatch._records.schema import executions, responses, turns
 
 from ...helpers import ROOT
+from ..scripted import says
 from ..stores import Store
 from .samples import RUNNING, answer, begun, execution, turn
 
@@ -190,3 +194,56 @@ def test_sqlite_writes_ahead(tmp_path: Path) -> None:
     with store.reading() as connection:
         assert connection.execute(text("PRAGMA journal_mode")).scalar() == "wal"
     store.close()
+
+
+def test_start_times_are_those_of_the_start(records_url: str | None, open_store: Store) -> None:
+    """C248: a turn of half a second, its response and its dispatch start and end half a second apart."""
+    began = wall()
+    with Dispatcher(open_store(records_url)) as dispatcher:
+        outcome = dispatcher.dispatch("c", [says("a", "x", pause=0.5)], "p")
+        (turn,) = dispatcher.records.turns(outcome.execution_id)
+        (response,) = dispatcher.records.responses(outcome.execution_id)
+        execution = dispatcher.records.execution(outcome.execution_id)
+    assert execution is not None
+    assert turn.started_at is not None
+    for start, end in (
+        (turn.started_at, turn.ended_at),
+        (response.created_at, response.ended_at),
+        (execution.started_at, execution.ended_at),
+    ):
+        assert end is not None
+        assert began <= start < began + 0.5 <= end
+        assert 0.5 <= end - start < 10
+
+
+def test_a_turn_whose_start_was_lost_has_its_start(records_url: str | None, open_store: Store) -> None:
+    """C248: a record that is written at the end only has the start all the same."""
+    store = open_store(records_url)
+    store.begin_execution(execution())
+    begun = replace(turn(), started_at=wall() - 2)
+    assert store.commit_turn(replace(begun, status=TurnStatus.SUCCEEDED))
+    (found,) = store.turns("e")
+    assert found.started_at == begun.started_at
+    assert found.ended_at is not None
+    assert found.ended_at - found.started_at >= 2
+
+
+def test_unknown_words_are_read_as_they_stand(records_url: str | None, open_store: Store) -> None:
+    """Rule 13: a status or reason of a later version is returned as it is: reading never raises ValueError."""
+    store = begun(open_store(records_url))
+    store.begin_execution(execution("other"))
+    with store.writing() as connection:
+        connection.execute(update(executions).where(executions.c.id == "e").values(status="parked", reason="moon_phase"))
+        connection.execute(update(turns).values(status="parked", terminal_reason="moon_phase"))
+        connection.execute(update(responses).values(status="parked", reason="moon_phase"))
+    found = store.execution("e")
+    assert found is not None
+    records = [(found.status, found.reason)]
+    records += [(record.status, record.terminal_reason) for record in store.turns("e")]
+    records += [(record.status, record.reason) for record in store.responses("e")]
+    assert records == [("parked", "moon_phase")] * 3
+    assert {record.id: str(record.status) for record in QueueTable(store).in_order("c")} == {
+        "e": "parked",
+        "other": "running",
+    }
+    assert store.transition("e", StatusAndReason(ExecutionStatus.SUCCEEDED, "x")) is None

@@ -103,6 +103,32 @@ def test_a_file_that_is_deleted_mid_run(lost_on: Any, file: Path) -> None:
     assert not file.exists()
 
 
+def test_a_file_that_another_process_has_made_again(open_store: Store, file: Path) -> None:
+    """C239: the file is deleted, and another process creates it: later dispatches are recorded in the new one."""
+    with Dispatcher(open_store(f"sqlite:///{file}", timeout=0.5)) as dispatcher:
+        assert dispatcher.dispatch("c", [says("a", "x")], "p").lost_records == ()
+        for path in file.parent.glob("records.db*"):
+            path.unlink()
+        other = begun(open_store(f"sqlite:///{file}"))
+        outcome = dispatcher.dispatch("c", [says("a", "y")], "p")
+        assert outcome.lost_records == ()
+        assert [record.text for record in other.responses(outcome.execution_id)] == ["y"]
+        assert other.execution("e") is not None
+
+
+def test_an_empty_file_in_the_place_of_the_records(open_store: Store, file: Path) -> None:
+    """C239: if the new file has no tables, they are created in it; at most one record is lost on the way."""
+    with Dispatcher(open_store(f"sqlite:///{file}", timeout=0.5)) as dispatcher:
+        dispatcher.dispatch("c", [says("a", "x")], "p")
+        for path in file.parent.glob("records.db*"):
+            path.unlink()
+        file.touch()
+        assert len(dispatcher.dispatch("c", [says("a", "y")], "p").lost_records) <= 1
+        outcome = dispatcher.dispatch("c", [says("a", "z")], "p")
+        assert outcome.lost_records == ()
+        assert [record.text for record in dispatcher.records.responses(outcome.execution_id)] == ["z"]
+
+
 def test_a_store_that_is_full_of_rubbish(lost_on: Any, file: Path) -> None:
     """A file that is not a database costs the records only."""
     file.write_bytes(b"not a database" * 1000)
