@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ..._core import monotonic
-from ..._text import counted, printable, storable
+from ..._text import counted, one_line
 from ...dispatch import DispatchOutcome, Event, Kind, MemberEvent
 from ...dispatch._data.status import ExecutionStatus, ResponseStatus
 
@@ -47,11 +47,6 @@ class _Row:
         silence = f"{now - self.last:.0f} s" if running and self.last is not None else ""
         time = f"{(self.ended or now) - self.began:.1f} s" if self.began is not None else ""
         return self.state, self.reason if self.ended else self.doing, silence, time, self.text
-
-
-def _plain(words: str) -> str:
-    """Return a member's text on one line, without control characters."""
-    return printable(" ".join(storable(words).split()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,14 +95,14 @@ class DispatchTable:
     def _cells(self) -> Iterator[tuple[str, ...]]:
         now = monotonic()
         for member, row in self._rows.items():
-            yield tuple(_plain(cell) for cell in (member, *row.cells(now)))
+            yield tuple(one_line(cell) for cell in (member, *row.cells(now)))
 
 
 def failure_lines(outcome: DispatchOutcome) -> Iterator[str]:
     """Yield a line for each turn that did not complete: the member, the reason, and the message."""
     for turn in outcome.turns:
         if turn.status is not ResponseStatus.COMPLETED:
-            yield _plain(f"streamguard: {turn.member}: {turn.reason}" + (f": {turn.message}" if turn.message else ""))
+            yield one_line(f"streamguard: {turn.member}: {turn.reason}" + (f": {turn.message}" if turn.message else ""))
 
 
 def last_line(outcome: DispatchOutcome) -> str:
@@ -116,7 +111,7 @@ def last_line(outcome: DispatchOutcome) -> str:
     words = f"{outcome.status}: {reasons}" if reasons != outcome.status else reasons
     lost = f"; not recorded: {', '.join(outcome.lost_records)}" if outcome.lost_records else ""
     number = counted(len(outcome.turns), "turn")
-    return _plain(f"streamguard: {words}; {number}, {outcome.duration:.1f} s, id {outcome.execution_id}{lost}")
+    return one_line(f"streamguard: {words}; {number}, {outcome.duration:.1f} s, id {outcome.execution_id}{lost}")
 
 
 def _reasons(outcome: DispatchOutcome) -> Iterable[str]:

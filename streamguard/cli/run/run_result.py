@@ -4,7 +4,7 @@ import signal
 from dataclasses import dataclass
 from typing import Any
 
-from ..._text import printable
+from ..._text import one_line
 from ...dispatch._command.command_result import CommandResult
 from ..exit_codes import ExitCode
 
@@ -47,7 +47,7 @@ class RunResult:
         if self.output_lost:
             parts.append("output was dropped because it was not read in time")
         parts += [f"exit code {int(self.exit_code)}", f"{result.duration:.1f} s in all"]
-        return " ".join(printable("; ".join(parts)).split())
+        return one_line("; ".join(parts))
 
     def record(self) -> dict[str, Any]:
         """Return the report as plain data."""

@@ -7,7 +7,7 @@ from ..._core import Timeouts
 from ..._core.limits import LIMITS
 from ..._stream import StreamReport
 from ..._svg import format_seconds
-from ..._text import counted, printable
+from ..._text import counted, one_line
 from ...errors import DeadlineExceededError, StreamguardError, TransportTimeoutError, UsageError
 from ..exit_codes import ExitCode
 from ..signals import Terminated
@@ -43,7 +43,7 @@ class TailResult:
         """The error's message on one line, without secrets."""
         if not isinstance(self.error, StreamguardError):
             return None
-        return " ".join(printable(self.secrets.hidden(str(self.error))).split())
+        return one_line(self.secrets.hidden(str(self.error)))
 
     @property
     def limit(self) -> str | None:
