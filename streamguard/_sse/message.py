@@ -81,8 +81,13 @@ class MessageAssembler:
             for choice in choices:
                 if type(choice) is dict:
                     self._add_choice(choice)
-        if (usage := usage_in(chunk)) is not None:
+                    if "usage" in choice:
+                        self._usage = usage_in(chunk) or self._usage
+        usage = chunk.get("usage")
+        if usage and type(usage) is dict:
             self._usage = usage
+        elif "x_groq" in chunk:
+            self._usage = usage_in(chunk) or self._usage
 
     def message(self, complete: bool) -> Message:
         """Return the message so far; *complete* says whether the stream ended as it should."""
