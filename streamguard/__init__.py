@@ -47,7 +47,7 @@ from .errors import (
     TransportTimeoutError,
     UsageError,
 )
-from .journal import configure, recent_failures
+from .journal import configure, recent, recent_failures
 from .session import Session
 
 __version__ = "0.1.0"
@@ -105,6 +105,7 @@ __all__ = [
     "guard",
     "guarded_stream",
     "has_content",
+    "recent",
     "recent_failures",
     "shield",
     "suggest_limits",

@@ -94,3 +94,7 @@ def recent_failures() -> list[JournalEntry]:
     """
     flush()
     return COLLECTOR.failures()
+
+
+recent = recent_failures
+"""The earlier name."""
