@@ -6,6 +6,7 @@ from typing import Any, Self, TypedDict
 
 import tenacity
 
+from .._core.ambient import Ambient
 from .._core.cancel import CancelToken
 from .._core.limits import LIMITS, NOT_GIVEN, Limit, NotGiven, Timeouts, seconds_of
 from .._sse import Assembler
@@ -14,6 +15,9 @@ from .upstream.decode import Decoder, decoder_of
 from .upstream.retry import policy_of
 
 _END_GRACE_SECONDS = 3.0
+
+stream_defaults_off: Ambient[bool] = Ambient("streamguard_stream_defaults_off")
+"""Set where something else bounds the silence, as in a dispatch: then only the limits and retries that are given apply."""
 
 
 class LimitKeywords(TypedDict, total=False):
@@ -75,7 +79,8 @@ class StreamOptions:
         counts, cancel, name = keywords.get("counts"), keywords.get("cancel"), keywords.get("name")
         limits = _limits_of(keywords)
         retry = keywords.get("retry", NOT_GIVEN)
-        policy = default_retry if isinstance(retry, NotGiven) else policy_of(retry)
+        default = None if stream_defaults_off.get() else default_retry
+        policy = default if isinstance(retry, NotGiven) else policy_of(retry)
         _check_type("counts", counts, callable(counts), "a function of a chunk")
         _check_type("cancel", cancel, isinstance(cancel, CancelToken), "a CancelToken")
         _check_type("name", name, isinstance(name, str), "a str")
@@ -115,6 +120,8 @@ def _limits_of(keywords: StreamKeywords) -> Timeouts:
     """Return the limits of one call: the short forms override those of `timeouts=`."""
     timeouts = keywords.get("timeouts")
     short: Any = {name: limit for name, limit in keywords.items() if name in LIMITS}
+    if timeouts is None and stream_defaults_off.get():
+        return Timeouts.off().replace(**{"first": short["idle"], **short} if "idle" in short else short)
     if timeouts is None:
         return Timeouts(**short)
     _check_type("timeouts", timeouts, isinstance(timeouts, Timeouts), "a Timeouts")

@@ -24,7 +24,10 @@ ENDED_WITHOUT_DONE = "ended_without_done"
 
 _BY_USER = frozenset({USER_CANCEL, CANCEL_ALL})
 _OLD_REASONS = {"invocation_timeout": TIMEOUT, "canceled": "cancelled"}
-_SIGNALS = {TIMEOUT: "provider_timeout"}
+_PHASES = ("connect", "response", "first", "idle", "dead", "total", "step", "call")
+_TIMEOUTS = frozenset(
+    {TIMEOUT, STARTUP_TIMEOUT, "deadline_exceeded", "ETIMEDOUT", *(f"{phase}_timeout" for phase in _PHASES)}
+)
 
 
 class ResponseStatus(StrEnum):
@@ -177,9 +180,9 @@ def read_reason(reason: str) -> str:
 
 
 def routing_signal(reason: str) -> str:
-    """Return the routing signal for a response's *reason*: `provider_timeout` for a timeout, else the reason itself."""
+    """Return the routing signal for a response's *reason*: `provider_timeout` for every timeout, else the reason itself."""
     reason = read_reason(reason)  # R23
-    return _SIGNALS.get(reason, reason)
+    return "provider_timeout" if reason in _TIMEOUTS else reason
 
 
 def may_restart(*, error: str | None, frames: int, resumed: bool, attempt: int, stopped: bool) -> bool:

@@ -11,12 +11,13 @@ from .._command.command import CommandStream
 from .._command.command_options import CommandPlan, Patterns
 from .._data.turn_events import STARTUP_TIMEOUT, Event, Kind
 from .._process.snapshot import SnapshotProbe
+from .failure_codes import DEADLINE_EXCEEDED
 from .member import TurnContext
 
 _CLEANUP_SECONDS = 5.0
 """Seconds in addition to the grace, to drain the output and to collect the processes."""
 
-_CODES = {"first": STARTUP_TIMEOUT, "deadline": "deadline_exceeded"}
+_CODES = {"first": STARTUP_TIMEOUT, "deadline": DEADLINE_EXCEEDED}
 """Error codes of a command's limits: `timeout` is the code of the turn's own output timeout."""
 
 _PLACE = re.compile(r"\{(prompt|session)\}")

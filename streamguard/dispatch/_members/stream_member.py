@@ -7,32 +7,10 @@ from ..._core import Timeouts
 from ..._core.limits import Limit
 from ..._sse import Chunk
 from ..._stream import HEARTBEAT, GuardedStream, guarded_stream
-from ...errors import (
-    DeadlineExceededError,
-    EmptyStreamError,
-    HTTPStatusError,
-    IncompleteStreamError,
-    InStreamError,
-    MalformedChunkError,
-    NotEventStreamError,
-    StreamCancelledError,
-    StreamguardError,
-    TransportError,
-    TransportTimeoutError,
-    UsageError,
-)
+from ...errors import StreamCancelledError, StreamguardError, TransportTimeoutError, UsageError
 from .._data.turn_events import STARTUP_TIMEOUT, Event, Kind
+from .failure_codes import failure_code
 from .member import TurnContext
-
-_CODES: tuple[tuple[type[StreamguardError], str], ...] = (
-    (DeadlineExceededError, "deadline_exceeded"),
-    (EmptyStreamError, "empty_stream"),
-    (IncompleteStreamError, "incomplete_stream"),
-    (MalformedChunkError, "malformed_chunk"),
-    (NotEventStreamError, "not_an_event_stream"),
-    (InStreamError, "error_in_stream"),
-    (UsageError, "usage_error"),
-)
 
 
 class StreamMember:
@@ -93,7 +71,8 @@ class StreamMember:
         except StreamCancelledError:
             return
         except StreamguardError as exc:
-            code = _code_of(exc, starting=context.first is not None and not exc.chunks)
+            starting = context.first is not None and not exc.chunks and isinstance(exc, TransportTimeoutError)
+            code = STARTUP_TIMEOUT if starting else failure_code(exc) or "provider_error"
             yield Event.failure(str(exc), code)
             yield Event.done(code)
 
@@ -133,13 +112,3 @@ def _output(chunk: Chunk) -> Iterator[Event]:
         if isinstance(call, dict):
             text = str(call.get("arguments") or "")
             yield Event(kind=Kind.TOOL_CALL, text=text, tool=call.get("name"), tool_id=piece.get("id"), delta=True)
-
-
-def _code_of(exc: StreamguardError, *, starting: bool) -> str:
-    if starting and isinstance(exc, TransportTimeoutError):
-        return STARTUP_TIMEOUT
-    if isinstance(exc, HTTPStatusError):
-        return f"http_{exc.status_code}"
-    if isinstance(exc, TransportError):
-        return exc.code
-    return next((code for kind, code in _CODES if isinstance(exc, kind)), "provider_error")

@@ -7,17 +7,15 @@ from ..._core import CancelToken
 from ..._core.cancel import set_current_token
 from ..._core.once import Once
 from ..._core.pump import Feed
+from ..._stream.options import stream_defaults_off
 from ..._text import storable
 from .._data.status import TurnEnd, may_restart
 from .._data.turn_events import Event, Kind, checked
+from .._members.failure_codes import failure_code
 from .._members.member import Member, TurnContext
-from .._process.spawn import CommandStartError
 from .dispatch_options import Prompt
 from .session_lock import Entrance, SessionLocks, Ticket
 from .timer import Timer
-
-NOT_STARTED = "not_started"
-"""The error code of a member whose program cannot be started: it is missing, or not executable."""
 
 _NO_FRAMES = frozenset({Kind.ERROR, Kind.STDERR, Kind.DIAGNOSTIC, Kind.DONE})
 """Kinds that a program may send although it never started to work."""
@@ -77,11 +75,11 @@ class Reader:
     def read(self, feed: Feed) -> None:
         """Run the member, and set the turn's end at `done` or a failure. *feed* gets the events that the turn acts on."""
         set_current_token(self._state.token)
+        stream_defaults_off.set(True)  # the turn has its output timeout (T36)
         try:
             self._run(feed)
         except BaseException as exc:
-            code = NOT_STARTED if isinstance(exc, CommandStartError) else None
-            self._state.end.set(TurnEnd(failed=True, error=code, message=text_of(exc)))
+            self._state.end.set(TurnEnd(failed=True, error=failure_code(exc), message=text_of(exc)))
             raise
         finally:
             # Not earlier: a thread that was abandoned may use its session until here.

@@ -111,12 +111,17 @@ def test_a_target_that_never_ran_is_not_a_success() -> None:
         ("invocation_timeout", "provider_timeout"),
         ("canceled", "cancelled"),
         ("cancelled", "cancelled"),
+        ("startup_timeout", "provider_timeout"),
+        ("deadline_exceeded", "provider_timeout"),
+        ("idle_timeout", "provider_timeout"),
+        ("call_timeout", "provider_timeout"),
+        ("ETIMEDOUT", "provider_timeout"),
         ("something_new", "something_new"),
         ("", ""),
     ],
 )
 def test_routing_reads_old_and_new_reasons(reason: str, signal: str) -> None:
-    """R23: an old record's words read as today's; unknown ones pass through."""
+    """R23, C241: every timeout is `provider_timeout`; old words read as current ones; unknown ones pass through."""
     assert routing_signal(reason) == signal
     assert routing_signal(read_reason(reason)) == signal
 

@@ -83,21 +83,29 @@ def test_there_is_no_second_timer(
 
 
 def test_explicit_limits_are_the_streams_own(dispatcher: Dispatcher, streamguard_gateway: Callable[..., Gateway]) -> None:
-    """T36: limits and retries that are given apply; their failure is the stream's, not the turn's timeout."""
+    """T36, C241: limits and retries that are given apply; the reason names the limit, and is not the turn's timeout."""
     gateway = streamguard_gateway(["comment hello", "stall"])
     member = StreamMember("a", gateway.url, model="m", timeouts=Timeouts(idle=0.1, first=0.1), retry=1)
     _, outcome = run(dispatcher, member, output_timeout=20)
-    assert (outcome["a"].status, outcome["a"].reason) == ("failed", "ETIMEDOUT")
+    assert (outcome["a"].status, outcome["a"].reason, outcome["a"].signal) == (
+        "failed",
+        "first_timeout",
+        "provider_timeout",
+    )
     assert len(gateway.requests) == 2
 
 
 def test_the_start_up_limit_bounds_each_phase_before_the_first_chunk(
     dispatcher: Dispatcher, streamguard_gateway: Callable[..., Gateway]
 ) -> None:
-    """R26: `first=` has an error code of its own, and does not end a stream that has started."""
+    """R26, C241: `first=` has an error code of its own, a timeout, and does not end a stream that has started."""
     gateway = streamguard_gateway(["stall"], ["chat Hello", "wait 0.4", *ANSWER[1:]])
     _, outcome = run(dispatcher, StreamMember("a", gateway.url, model="m"), output_timeout=20, first=0.2)
-    assert (outcome["a"].status, outcome["a"].reason) == ("failed", "startup_timeout")
+    assert (outcome["a"].status, outcome["a"].reason, outcome["a"].signal) == (
+        "failed",
+        "startup_timeout",
+        "provider_timeout",
+    )
     _, outcome = run(dispatcher, StreamMember("a", gateway.url, model="m"), output_timeout=20, first=0.2)
     assert outcome["a"].status == "completed"
 
