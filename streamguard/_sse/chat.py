@@ -70,10 +70,13 @@ class ChatDecoder(FrameDecoder):
         return Chunk(frame)
 
     def _note(self, choices: list[Any], frame: dict[str, Any], data: str) -> None:
+        still_open = self._ends.still_open
         for choice in choices:
             if type(choice) is not dict:
                 continue
-            reason = choice.get("finish_reason")
+            reason, index = choice.get("finish_reason"), choice.get("index")
+            if not reason and type(index) is int and index in still_open and "error" not in choice:
+                continue  # almost every piece
             if (reason == "error" or "error" in choice) and (error := choice_error(choice, frame, data)):
                 raise error
             self._ends.note(choice, index_of(choice))

@@ -12,12 +12,14 @@ class ChoiceEnds:
     runs tools itself goes on after the finish reason of its own call.
     """
 
-    __slots__ = ("_asked", "_clean", "_ended", "_resumed")
+    __slots__ = ("_asked", "_clean", "_ended", "_resumed", "still_open")
 
     def __init__(self, asked: int = 1) -> None:
         """*asked*: how many choices the request asks for."""
         self._asked = asked
         self._ended: dict[int, bool] = {}
+        self.still_open: set[Any] = set()
+        """The choices that have begun and have no finish reason: a further piece without one changes nothing."""
         self._clean: set[int] = set()
         """The choices whose finish reason came without content."""
         self._resumed = False
@@ -45,8 +47,10 @@ class ChoiceEnds:
         if reason is None:
             if has_content or index not in self._ended:
                 self._ended[index] = False
+                self.still_open.add(index)
             return
         # Some servers put a finish reason into every chunk, also into the one that only announces the role.
         announces = index not in self._ended and bool(delta_of(choice).get("role"))
         self._ended[index] = True
+        self.still_open.discard(index)
         (self._clean.discard if has_content or announces else self._clean.add)(index)

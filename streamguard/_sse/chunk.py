@@ -22,7 +22,8 @@ class Chunk(dict[str, Any]):
     def text(self) -> str:
         """The delta's text, `""` if there is none. Lists of text parts are joined; a legacy `text` counts."""
         choice = _first_choice(self)
-        return writable(choice_text(choice, delta_of(choice)))
+        text = choice_text(choice, delta_of(choice))
+        return text if text.isascii() else joined((text,))
 
     @property
     def reasoning(self) -> str:
